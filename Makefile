@@ -1,0 +1,36 @@
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+
+help:  ## these lines
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.experiments  ## install, then paint, measure and tabulate the cache ablation
+	$(BIN)/python run.py +experiment=ablation_cache
+
+test: $(VENV)/.test  ## install, then run the tests
+	$(BIN)/python -m pytest
+
+test-long: $(VENV)/.test  ## the tests that take minutes
+	$(BIN)/python -m pytest -m long
+
+lint: $(VENV)/.test  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.experiments: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[experiments]'
+	@touch $@
+
+# The peers' own pins are stale: they are installed without their dependencies.
+$(VENV)/.test: $(VENV)/.experiments
+	$(PIP) --editable '.[experiments,test]'
+	$(PIP) --no-deps tomesd==0.1.3 ca-tome==0.1.3
+	@touch $@
+
+.PHONY: help demo test test-long lint
+.DEFAULT_GOAL := help
