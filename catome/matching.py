@@ -1,0 +1,112 @@
+"""Bipartite matching on the token grid (ToMe for Stable Diffusion, arXiv 2303.17604, section 3)."""
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from .merge_map import MergeMap
+from .selection import Ratio, Threshold
+
+# Scores are made this many at a time (all pairs of two rows of a 64 x 64 grid are 6.3 million), so
+# that memory does not grow with the square of the number of tokens.
+SCORES_AT_ONCE = 1 << 23
+
+
+def pattern_generator(seed: int, step: int, block: str) -> torch.Generator:
+    """A CPU generator that depends on (seed, step, block) only; the same for all devices."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{block}".encode(), digest_size=4).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+
+
+def destination_tokens(
+    height: int, width: int, stride: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """One token of each stride x stride cell of a height x width grid, cell by cell.
+
+    Rows and columns that do not fill a cell hold no destination.
+
+    Args:
+        generator: CPU generator that draws the token of each cell; None takes the top-left one.
+
+    Returns:
+        (cells,) token indices, int64, on the CPU.
+    """
+    cells = (height // stride, width // stride)
+    inside = torch.zeros(cells, dtype=torch.long)
+    if generator is not None:
+        inside = torch.randint(stride * stride, cells, generator=generator)
+    y = torch.arange(cells[0])[:, None] * stride + inside // stride
+    x = torch.arange(cells[1])[None, :] * stride + inside % stride
+    return (y * width + x).flatten()
+
+
+def nearest_destinations(x: Tensor, sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
+    """Best cosine similarity of each source and the destination it is reached at.
+
+    All pairs are compared in the dtype of `x`; in bf16 and fp16 the similarity with the destination
+    found is then computed again in fp32, so that ranking sources, and comparing them with a
+    threshold, does not depend on the dtype's coarse steps near 1. Tokens of norm 0 have similarity
+    0 with all others.
+
+    Args:
+        x: (B, N, C) tokens.
+        sources, destinations: (S,), (D,) token indices, both non-empty.
+
+    Returns:
+        best: (B, S) fp32 (fp64 for fp64 tokens), and nearest: (B, S) positions in `destinations`.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    source, destination = x.index_select(1, sources), x.index_select(1, destinations)
+    source_norm, destination_norm = (
+        torch.linalg.vector_norm(t, dim=-1, dtype=wide).clamp_min(1e-12)
+        for t in (source, destination)
+    )
+    # A source's own norm does not change which destination is best; fp16 would overflow without.
+    unit = (destination / destination_norm[..., None]).to(x.dtype)
+    query = source
+    if x.dtype == torch.float16:
+        query = (source / source_norm[..., None]).to(x.dtype)
+
+    at_once = max(1, SCORES_AT_ONCE // (len(x) * len(destinations)))
+    parts = [(q @ unit.mT).max(dim=-1) for q in query.split(at_once, dim=1)]
+    nearest = torch.cat([p.indices for p in parts], dim=1)
+    if x.dtype == wide:
+        return torch.cat([p.values for p in parts], dim=1) / source_norm, nearest
+    row = torch.arange(len(x), device=x.device)[:, None]
+    reached = (nearest + len(destinations) * row).flatten()
+    reached = destination.flatten(0, 1).index_select(0, reached).view_as(source)
+    dot = torch.linalg.vecdot(source.to(wide), reached.to(wide))
+    return dot / (source_norm * destination_norm.gather(1, nearest)), nearest
+
+
+@torch.no_grad()
+def match(
+    x: Tensor, destinations: Tensor, select: Ratio | Threshold, images: int
+) -> tuple[MergeMap, Tensor]:
+    """Match sources with destinations and choose the ones to merge.
+
+    Each row merges its own most similar sources; among equally similar ones the first tokens.
+    With a `Ratio` nothing here waits for the device; a `Threshold` waits for its counts.
+
+    Args:
+        x: (B, N, C) tokens.
+        destinations: (D,) token indices on the CPU; all other tokens are sources.
+        select: how many merge.
+        images: how many images the rows belong to (see `Threshold.counts`); 1 counts over the
+            whole batch.
+
+    Returns:
+        The map, and the best similarities (B, S) of the sources in token order, fp32.
+    """
+    tokens = x.shape[1]
+    is_source = torch.ones(tokens, dtype=torch.bool)
+    is_source[destinations] = False
+    sources = is_source.nonzero()[:, 0].to(x.device)
+    destinations = destinations.to(x.device)
+    # Autocast would compare fp32 tokens in a lower precision.
+    with torch.autocast(x.device.type, enabled=False):
+        best, nearest = nearest_destinations(x, sources, destinations)
+    order = best.argsort(dim=1, descending=True, stable=True)
+    counts = select.counts(best, tokens, images)
+    return MergeMap.build(tokens, sources, destinations, nearest, order, counts), best

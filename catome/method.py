@@ -1,0 +1,107 @@
+"""`TokenMerging`: ToMe, adaptive-only, cache-only and CA-ToMe as selection x schedule."""
+
+from dataclasses import asdict, dataclass, field
+
+from .checks import is_integer, require
+from .schedule import Checkpoints, EveryStep, Interval
+from .selection import Ratio, Threshold
+
+MERGEABLE = ("attn1", "attn2", "ff")
+
+
+@dataclass(frozen=True)
+class TokenMerging:
+    """What to merge, how much, where and when to match.
+
+    | method                       | select      | refresh                  |
+    |------------------------------|-------------|--------------------------|
+    | ToMe (arXiv 2303.17604)      | `Ratio`     | `EveryStep`              |
+    | adaptive only                | `Threshold` | `EveryStep`              |
+    | cache only                   | `Ratio`     | `Interval`/`Checkpoints` |
+    | CA-ToMe (arXiv 2501.00946)   | `Threshold` | `Interval`/`Checkpoints` |
+
+    Args:
+        select: `Ratio(r)` or `Threshold(t)`.
+        refresh: `EveryStep()`, `Interval(k)` or `Checkpoints([...])`.
+        stride: side of the cells of the token grid; one token a cell is a destination.
+        max_downsample: merge in blocks whose grid is at most so many times smaller than the
+            latent. 1 is the latent's own resolution.
+        destinations: "random", one token of each cell, drawn from (seed, step, block) and the
+            same for all images; or "corner", the top-left one.
+        merge: modules that work on the shortened sequence: "attn1" (self-attention), "attn2"
+            (cross-attention), "ff" (feed-forward).
+        seed: of the random destinations. The global generators are never used.
+        count: who shares an adaptive count. "image": the rows of one image (its guided and
+            unguided halves); images of a batch do not influence each other. "batch": all rows, as
+            in the official code.
+        cache: "fresh" forgets all matches when a generation begins. "official" is the official
+            code's reading of a checkpoint list: entry s means evaluation s - 1, and the matches are
+            carried into the next generation. Needs `Checkpoints`.
+
+    Raises:
+        ValueError: one line with the key, its value and what is allowed.
+    """
+
+    select: Ratio | Threshold
+    refresh: EveryStep | Interval | Checkpoints = field(default_factory=EveryStep)
+    stride: int = 2
+    max_downsample: int = 1
+    destinations: str = "random"
+    merge: tuple[str, ...] = ("attn1",)
+    seed: int = 0
+    count: str = "image"
+    cache: str = "fresh"
+
+    def __post_init__(self):
+        require(
+            isinstance(self.select, (Ratio, Threshold)), "select", self.select, "Ratio or Threshold"
+        )
+        require(
+            isinstance(self.refresh, (EveryStep, Interval, Checkpoints)),
+            "refresh",
+            self.refresh,
+            "EveryStep, Interval or Checkpoints",
+        )
+        for key, least in (("stride", 2), ("max_downsample", 1), ("seed", 0)):
+            value = getattr(self, key)
+            require(is_integer(value) and value >= least, key, value, f"an integer >= {least}")
+        for key, choices in (
+            ("destinations", ("random", "corner")),
+            ("count", ("image", "batch")),
+            ("cache", ("fresh", "official")),
+        ):
+            value = getattr(self, key)
+            require(value in choices, key, value, " or ".join(map(repr, choices)))
+        names = () if isinstance(self.merge, str) else tuple(self.merge)
+        distinct = len(names) > 0 and len(set(names)) == len(names)
+        require(
+            distinct and set(names) <= set(MERGEABLE), "merge", self.merge, f"some of {MERGEABLE}"
+        )
+        object.__setattr__(self, "merge", names)
+        require(
+            self.cache == "fresh" or isinstance(self.refresh, Checkpoints),
+            "cache",
+            self.cache,
+            f"'fresh' with {type(self.refresh).__name__} ('official' needs Checkpoints)",
+        )
+
+    def matches_at(self, step: int) -> bool:
+        """Whether blocks that hold a match still match anew at evaluation `step` (from 0)."""
+        return self.refresh.due(step + 1 if self.cache == "official" else step)
+
+    def unreached(self, evaluations: int) -> tuple[int, ...]:
+        """List entries beyond the last of `evaluations` U-Net evaluations, as written."""
+        if not isinstance(self.refresh, Checkpoints):
+            return ()
+        first_unreached = evaluations + (self.cache == "official")
+        return tuple(s for s in self.refresh.steps if s >= first_unreached)
+
+    def describe(self) -> dict:
+        """All settings as plain JSON types, stable across runs: usable as an identity."""
+        settings = asdict(self)
+        for key in ("select", "refresh"):
+            part = getattr(self, key)
+            values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(part).items()}
+            settings[key] = {"kind": type(part).__name__, **values}
+        settings["merge"] = list(self.merge)
+        return settings
