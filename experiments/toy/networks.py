@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from diffusers import (
@@ -196,7 +197,7 @@ class Judge(nn.Module):
     Object `a` is the left or upper one (or the only one), `b` the other.
     """
 
-    HEADS = {
+    HEADS: ClassVar = {
         "background": tuple(scenes.BACKGROUNDS),
         "layout": ("single", "beside", "stacked"),
         **{

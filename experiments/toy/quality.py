@@ -37,8 +37,8 @@ DEFAULTS = {
 
 def load_judge(folder: Path) -> networks.Judge:
     judge = networks.Judge()
-    judge.load_state_dict({k: v.float() if v.is_floating_point() else v
-                           for k, v in load_file(folder / "model.safetensors").items()})  # fmt: skip
+    state = load_file(folder / "model.safetensors").items()
+    judge.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state})
     return judge.eval()
 
 

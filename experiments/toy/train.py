@@ -38,7 +38,7 @@ DEFAULTS = {
     "stages": ["scorer", "vae", "unet", "judge", "export"],
     "scorer": {"steps": 400, "batch": 128, "lr": 1e-3},
     "vae": {"steps": 1000, "batch": 16, "lr": 2e-3, "crops_until": 800},
-    "unet": {"steps": 3000, "batch": 32, "lr": 1e-3, "few_heads_until": 2500},
+    "unet": {"steps": 1900, "batch": 32, "lr": 1e-3, "few_heads_until": 1650},
     "judge": {"steps": 500, "batch": 64, "lr": 2e-3},
 }
 CHECKPOINT_SECONDS = 120
@@ -60,6 +60,14 @@ def save_atomically(state: dict, path: Path) -> None:
     beside = path.with_suffix(".tmp")
     torch.save(state, beside)
     os.replace(beside, path)
+
+
+def logged_until(step: int, log: Path) -> list[dict]:
+    """The log's rows up to a checkpoint; what came after it will be done again."""
+    if step == 0 or not log.exists():
+        return []
+    with log.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if int(row["step"]) <= step]
 
 
 def fit(
@@ -88,6 +96,7 @@ def fit(
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         average, start = state["average"], state["step"]
+    rows = logged_until(start, log)
     model.train()
     saved = logged = time.monotonic()
     sums: dict[str, float] = {}
@@ -119,12 +128,11 @@ def fit(
             row = {"step": step + 1, "samples": (step + 1) * options.batch}
             row |= {k: round(v / done, 5) for k, v in sums.items()}
             row["samples_per_second"] = round(done * options.batch / (now - logged), 1)
-            fresh = not log.exists() or step < 100 and start == 0 and since == 0
-            with log.open("w" if fresh else "a", newline="") as file:
+            rows.append(row)
+            with log.open("w", newline="") as file:
                 writer = csv.DictWriter(file, row)
-                if fresh:
-                    writer.writeheader()
-                writer.writerow(row)
+                writer.writeheader()
+                writer.writerows(rows)
             print(name, row, flush=True)
             sums, logged, since = {}, now, step + 1
         if now - saved > CHECKPOINT_SECONDS or last:
@@ -234,7 +242,7 @@ def encode(vae: AutoencoderKL, pixels: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def fold_latent_statistics(vae: AutoencoderKL, latents: torch.Tensor) -> None:
-    """Make every latent channel zero-mean and unit-variance through the 1 x 1 quant convolutions."""
+    """Make the latent channels zero-mean, unit-variance through the 1 x 1 quant convolutions."""
     mean, std = latents.mean((0, 2, 3)), latents.std((0, 2, 3))
     c = len(mean)
     vae.quant_conv.weight[:c] /= std[:, None, None, None]

@@ -1,0 +1,133 @@
+"""The composed configuration: validation where it enters, and the parts the stages share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from experiments.methods.base import Method
+
+ROOT = Path(__file__).resolve().parents[1]
+STAGES = ("generate", "evaluate", "time", "report")
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+ATTENTION = ("fused", "math")
+SCHEDULERS = ("plms", "ddim", "dpm++2m", "euler")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be; its message is one line: key, value and what is allowed."""
+
+
+class RowsFailed(RuntimeError):
+    """Some rows of an experiment failed; the others are finished and reported."""
+
+
+def bad(key: str, value: Any, allowed: str) -> ConfigError:
+    return ConfigError(f"{key}={plain(value)}: {allowed}")
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, (DictConfig, ListConfig)):
+        value = OmegaConf.to_container(value, resolve=True)
+    return "null" if value is None else value
+
+
+def require_choice(key: str, value: Any, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise bad(key, value, f"must be one of {', '.join(choices)}")
+
+
+def require_integer(key: str, value: Any, least: int, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        null = " or null" if optional else ""
+        raise bad(key, value, f"must be an integer >= {least}{null}")
+
+
+def require_number(key: str, value: Any, least: float) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or value < least:
+        raise bad(key, value, f"must be a number >= {least}")
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise ConfigError for the first setting that cannot be; loads no model."""
+    require_integer("seed", cfg.seed, 0)
+    require_choice("dtype", cfg.dtype, DTYPES)
+    require_choice("attention", cfg.attention, ATTENTION)
+    require_choice("debug", plain(cfg.debug), ("null", "row"))
+    if not isinstance(cfg.stages, ListConfig) or not cfg.stages:
+        raise bad("stages", cfg.stages, f"must be a list of {', '.join(STAGES)}")
+    for stage in cfg.stages:
+        require_choice("stages", stage, STAGES)
+    generation = cfg.generation
+    require_choice("generation.scheduler", generation.scheduler, SCHEDULERS)
+    require_number("generation.guidance_scale", generation.guidance_scale, 0)
+    for key in ("steps", "height", "width", "batch_size"):
+        require_integer(f"generation.{key}", generation[key], 1)
+    for key in ("height", "width"):
+        if generation[key] % 8:
+            raise bad(f"generation.{key}", generation[key], "must be a multiple of 8")
+    require_integer("timing.repeats", cfg.timing.repeats, 1)
+    require_integer("timing.warmup", cfg.timing.warmup, 0)
+    require_integer("timing.batch_size", cfg.timing.batch_size, 1)
+    require_integer("prompts.limit", cfg.prompts.limit, 1, optional=True)
+    device(cfg)
+    build_method(cfg)
+
+
+def device(cfg: DictConfig) -> torch.device:
+    """`cfg.device`, `auto` being CUDA where there is one."""
+    name = str(cfg.device)
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name != "cpu" and name != "cuda" and not (name[:5] == "cuda:" and name[5:].isdigit()):
+        raise bad("device", name, "must be auto, cpu, cuda or cuda:<n>")
+    if name != "cpu":
+        index = int(name[5:] or 0) if ":" in name else 0
+        if index >= torch.cuda.device_count():
+            found = torch.cuda.device_count()
+            raise bad("device", name, f"{found} CUDA devices found; use device=cpu")
+    return torch.device(name)
+
+
+def build_method(cfg: DictConfig) -> Method:
+    """The accelerator `cfg.method` describes."""
+    try:
+        method = instantiate(cfg.method, _convert_="all")
+    except Exception as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, ValueError):
+            raise ConfigError(f"method.{cause}") from None
+        if isinstance(cause, (TypeError, ImportError, AttributeError, ModuleNotFoundError)):
+            target = cfg.method.get("_target_")
+            raise bad("method._target_", target, str(cause).splitlines()[0]) from error
+        raise
+    if not isinstance(method, Method):
+        kind = type(method).__name__
+        raise bad(
+            "method._target_", cfg.method.get("_target_"),
+            f"makes a {kind}; must be a subclass of experiments.methods.base.Method",
+        )  # fmt: skip
+    return method
+
+
+def results_root(cfg: DictConfig) -> Path:
+    return Path(cfg.results)
+
+
+def run_folder(cfg: DictConfig) -> Path:
+    """Where the files of an experiment or of a single row lie, the same for every call of it."""
+    return results_root(cfg) / cfg.benchmark.name / cfg.experiment.name
+
+
+def set_root_variable() -> None:
+    """Let configs name files of this checkout as `${oc.env:CATOME_ROOT}`."""
+    os.environ.setdefault("CATOME_ROOT", str(ROOT))

@@ -1,0 +1,53 @@
+"""What a number was measured on: hardware, threads, kernels, library versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LIBRARIES = ("torch", "diffusers", "transformers", "torchmetrics", "torch-fidelity", "numpy")
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe(device: torch.device, dtype: str, attention: str) -> dict[str, Any]:
+    """A flat dict for tables and CSVs."""
+    facts = {
+        "device": device_name(device),
+        "device_type": device.type,
+        "cpu_count": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "dtype": dtype,
+        "attention_backend": attention,
+        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+        "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cuda": torch.version.cuda,
+    }
+    return facts | {f"version_{k}": v for k, v in versions().items()}

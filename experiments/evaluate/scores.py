@@ -1,0 +1,94 @@
+"""What an evaluation found: figures by row, values by image, and how they were obtained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.evaluate.csv_cells import escape_cell, restore_cell
+from experiments.store import Painted, read_json, write_atomically, write_json
+
+TEXTS = ("row", "prompt", "seed", "source")
+
+
+@dataclass
+class Scores:
+    """Figures and where they come from.
+
+    Attributes:
+        figures: {row: {column: value}}, columns in the order they were asked for; None where a
+            figure is undefined (PSNR of the baseline with itself).
+        counts: {row: {column: number of images behind the figure}}.
+        errors: {row: {column: standard error of the mean over the images}}, None where a figure
+            is no mean over images (Fréchet distances).
+        per_image: one line an image: row, prompt, seed, source and the values by image of the
+            metrics that have them (clip, psnr in dB, ssim, identical); NaN where undefined.
+        notes: what a reader of the figures must know, one sentence or two each.
+        protocol: {"columns": {column: {"metric", "better": "higher" | "lower" | None, "note"}},
+            and one entry a metric with what it computed on}.
+    """
+
+    figures: dict[str, dict[str, float | int | None]] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    errors: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    per_image: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(TEXTS)))
+    notes: list[str] = field(default_factory=list)
+    protocol: dict = field(default_factory=lambda: {"columns": {}})
+
+    @classmethod
+    def of(cls, rows: list[Painted]) -> Scores:
+        """No figures yet for these rows."""
+        lines = [
+            {"row": row.row, "prompt": p.text, "seed": p.seed, "source": p.source}
+            for row in rows
+            for p in row.prompts
+        ]
+        names = [row.row for row in rows]
+        return cls(
+            figures={name: {} for name in names},
+            counts={name: {} for name in names},
+            errors={name: {} for name in names},
+            per_image=pd.DataFrame(lines, columns=list(TEXTS)),
+        )
+
+    def add_column(self, column: str, metric: str, better: str | None) -> None:
+        self.protocol["columns"][column] = {"metric": metric, "better": better}
+
+    def add(self, row: str, column: str, value, n: int, error: float | None = None) -> None:
+        self.figures[row][column] = value
+        self.counts[row][column] = n
+        self.errors[row][column] = error
+
+    def add_mean(self, row: str, column: str, values) -> None:
+        """The mean over the values that are not NaN, with its standard error."""
+        values = pd.Series(values, dtype="float64").dropna()
+        n = len(values)
+        mean = float(values.mean()) if n else None
+        self.add(row, column, mean, n, float(values.sem()) if n > 1 else None)
+
+    def add_per_image(self, row: str, name: str, values) -> None:
+        if name not in self.per_image:
+            self.per_image[name] = pd.Series([None] * len(self.per_image), dtype="Float64")
+        self.per_image.loc[self.per_image["row"] == row, name] = values
+
+    def save(self, folder: Path) -> None:
+        """Write `metrics.json` and `per_image.csv` into `folder`."""
+        parts = ("figures", "counts", "errors", "notes", "protocol")
+        table = self.per_image.map(escape_cell)
+        write_atomically(folder / "per_image.csv", lambda beside: table.to_csv(beside, index=False))
+        write_json(folder / "metrics.json", {part: getattr(self, part) for part in parts})
+
+    @classmethod
+    def load(cls, folder: Path) -> Scores:
+        """Read what `save` wrote; FileNotFoundError where there is nothing."""
+        saved = read_json(folder / "metrics.json")
+        texts = {name: str for name in TEXTS if name != "seed"}
+        table = pd.read_csv(folder / "per_image.csv", dtype=texts, keep_default_na=False)
+        for name in table:
+            if name in texts:
+                table[name] = table[name].map(restore_cell)
+            elif name != "seed":
+                table[name] = pd.to_numeric(table[name].replace("", None)).astype("Float64")
+        return cls(per_image=table, **saved)

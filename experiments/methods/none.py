@@ -1,0 +1,12 @@
+"""The baseline: the pipeline as it is."""
+
+from experiments.methods.base import Method
+
+
+class NoMerging(Method):
+    def __init__(self, name: str = "none", label: str = "Baseline"):
+        super().__init__(name)
+        self.label = label
+
+    def columns(self) -> dict:
+        return {**super().columns(), "method": self.label}

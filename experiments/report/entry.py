@@ -1,0 +1,47 @@
+"""The report stage: needs no model and no network, only the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.report.formats import to_csv, to_latex, to_markdown
+from experiments.report.grid import plot_grid
+from experiments.report.notes import notes_of
+from experiments.report.plots import plot_against_seconds, plot_along_swept_key
+from experiments.report.run_folder import read_run
+from experiments.report.table import build_table
+from experiments.store import write_atomically
+
+
+def write_report(folder: Path) -> str:
+    """Write `table.csv`, `table.md`, `table.tex` and `plots/` into a run's folder.
+
+    Files that a stage has not written yet make cells "—" and a note that names the stage.
+
+    Args:
+        folder: holds `experiment.json` and `rows/`; see `experiments.report.run_folder`.
+
+    Returns:
+        The Markdown table with its notes, as written to `table.md`.
+
+    Raises:
+        FileNotFoundError: there is no `experiment.json`.
+    """
+    folder = Path(folder)
+    run = read_run(folder)
+    table, notes = build_table(run), notes_of(run)
+    title = run.experiment.get("title") or run.experiment["name"]
+    markdown = to_markdown(title, table, notes)
+    _write_text(folder / "table.md", markdown + "\n")
+    _write_text(folder / "table.tex", to_latex(title, table, notes))
+    frame = to_csv(run)
+    write_atomically(folder / "table.csv", lambda beside: frame.to_csv(beside, index=False))
+    plots = folder / "plots"
+    plot_against_seconds(run, plots)
+    plot_along_swept_key(run, plots)
+    plot_grid(run, plots)
+    return markdown
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))

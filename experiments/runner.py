@@ -1,0 +1,276 @@
+"""What a command does: a row's own stages, then what concerns all rows together.
+
+`run_row` paints one row and is a Hydra job of its own. `finish` evaluates, times and reports all
+rows of an experiment in this process. `run_cell` is both, for a single row.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments import evaluate, generate, pipelines, prompts, timing, tracking
+from experiments.config import (
+    ConfigError,
+    RowsFailed,
+    build_method,
+    check,
+    device,
+    results_root,
+    run_folder,
+)
+from experiments.report import write_report
+from experiments.store import (
+    ImageStore,
+    Prompt,
+    differing_keys,
+    digest,
+    read_json,
+    read_record,
+    write_json,
+)
+
+log = logging.getLogger("catome")
+
+
+def validate(cfg: DictConfig) -> None:
+    """Raise ConfigError for the first setting of any stage that cannot be."""
+    check(cfg)
+    evaluate.check_metrics(OmegaConf.to_container(cfg.metrics, resolve=True))
+    tracking.check(cfg.tracking)
+
+
+def run_row(cfg: DictConfig) -> None:
+    """Paint what is missing of one row and write `rows/<row>.json`."""
+    validate(cfg)
+    folder, name = run_folder(cfg), cfg.row
+    if "generate" in cfg.stages or not (folder / "rows" / f"{name}.json").is_file():
+        paint = "generate" in cfg.stages
+        write_json(folder / "rows" / f"{name}.json", row_record(cfg, name, paint))
+
+
+def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
+    """Paint a row (if told to) and say what it is and what merged."""
+    pipe, method = pipelines.load(cfg), build_method(cfg)
+    chosen, rule = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+    for warning in method.warnings(pipelines.evaluations(cfg, pipe)):
+        log.warning("%s: %s", name, warning)
+    listed = prompts.manifest(chosen, rule, pipe.tokenizer)
+    store = image_store(cfg, pipe, method, chosen)
+    if paint:
+        warn_of_other_painters(cfg, store, name)
+        generate.paint(cfg, pipe, method, store, chosen, name)
+    return {
+        "row": name,
+        "status": "done",
+        "error": None,
+        "columns": {**method.columns(), "steps": cfg.generation.steps},
+        "painter": store.painter,
+        "images": len(chosen) - len(store.missing(chosen)),
+        "merged_share": merged_share(store, chosen),
+        "order_dependent": method.order_dependent,
+        "settings": flat(cfg),
+        "manifest": {key: listed[key] for key in ("digest", "truncated", "token_limit", "rule")},
+    }
+
+
+def image_store(cfg: DictConfig, pipe, method, chosen: list[Prompt]) -> ImageStore:
+    identity = pipelines.painter_identity(cfg, pipe, method)
+    if method.order_dependent:
+        identity["order"] = {
+            "batch_size": cfg.generation.batch_size,
+            "prompts": digest([[p.text, p.seed] for p in chosen]),
+        }
+    return ImageStore(results_root(cfg), identity)
+
+
+def merged_share(store: ImageStore, chosen: list[Prompt]) -> float | None:
+    """Mean share of source tokens merged over a row's images, from their own records."""
+    records = (read_record(store.path(p)) for p in chosen if store.has(p))
+    shares = [r["merged_share"] for r in records if "merged_share" in r]
+    return sum(shares) / len(shares) if shares else None
+
+
+def warn_of_other_painters(cfg: DictConfig, store: ImageStore, name: str) -> None:
+    """Say which keys changed where this row was painted before under another identity."""
+    path = run_folder(cfg) / "rows" / f"{name}.json"
+    if not path.is_file():
+        return
+    before = read_json(path).get("painter")
+    known = results_root(cfg) / "images" / str(before) / "painter.json"
+    if before != store.painter and known.is_file():
+        keys = ", ".join(differing_keys(read_json(known), store.identity))
+        log.warning("%s: painted anew, its earlier images differ in %s", name, keys)
+
+
+def flat(cfg: DictConfig) -> dict[str, Any]:
+    """Every setting that a row has, dotted; the experiment's own keys left out."""
+    skipped = ("experiment", "sweep", "rows", "row", "stages", "debug", "tracking", "results")
+    out: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), inner)
+        else:
+            out[prefix] = value
+
+    whole = OmegaConf.to_container(cfg, resolve=True)
+    walk("", {k: v for k, v in whole.items() if k not in skipped})
+    return out
+
+
+def failed_record(cfg: DictConfig, name: str, error: BaseException) -> dict[str, Any]:
+    try:
+        columns = build_method(cfg).columns()
+    except ConfigError:
+        columns = {"method": cfg.method.get("name"), "caching": None}
+    columns["steps"] = cfg.generation.steps
+    message = str(error).splitlines()[0] if str(error) else ""
+    kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+    return {
+        "row": name,
+        "status": "failed",
+        "error": f"{kind}{message}",
+        "columns": columns,
+        "images": 0,
+        "merged_share": None,
+        "order_dependent": False,
+        "settings": flat(cfg),
+    }
+
+
+def finish(
+    cfg: DictConfig, rows: dict[str, DictConfig], failed: dict[str, BaseException]
+) -> str | None:
+    """Evaluate, time and report rows that were painted; returns the printed table.
+
+    Args:
+        cfg: of the experiment.
+        rows: {name: the row's own configuration}, in the table's order.
+        failed: rows whose job ended in an exception.
+    """
+    folder, stages = run_folder(cfg), list(cfg.stages)
+    for name, error in failed.items():
+        write_json(folder / "rows" / f"{name}.json", failed_record(rows[name], name, error))
+    write_json(folder / "experiment.json", experiment_record(cfg, list(rows)))
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
+    good = {name: row for name, row in rows.items() if name not in failed}
+    painted = {}
+    if good:
+        chosen, rule = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+        first = next(iter(good.values()))
+        if {"generate", "evaluate", "time"} & set(stages):
+            pipe = pipelines.load(first)
+            write_json(folder / "manifest.json", prompts.manifest(chosen, rule, pipe.tokenizer))
+        painted = complete_rows(cfg, good, chosen, failed, folder)
+    if "evaluate" in stages and painted:
+        baseline = painted.get(cfg.experiment.baseline)
+        metrics = OmegaConf.to_container(cfg.metrics, resolve=True)
+        cache = results_root(cfg)
+        scores = evaluate.evaluate_rows(
+            list(painted.values()), baseline, metrics, cache, str(device(cfg))
+        )
+        scores.save(folder)
+    if "time" in stages and good:
+        time_stage(cfg, good, chosen, folder)
+    if "report" not in stages:
+        return None
+    table = write_report(folder)
+    tracking.log_experiment(cfg, folder)
+    return table
+
+
+def complete_rows(cfg, good, chosen, failed, folder) -> dict[str, Any]:
+    """{row: its images} of the rows that have all of them; writes `painted.json`."""
+    painted = {}
+    for name in good:
+        record = read_json(folder / "rows" / f"{name}.json")
+        identity = results_root(cfg) / "images" / record["painter"] / "painter.json"
+        if not identity.is_file():
+            log.warning("%s: not painted yet; run the stage generate", name)
+            continue
+        store = ImageStore(results_root(cfg), read_json(identity))
+        missing = store.missing(chosen)
+        if missing:
+            total = len(chosen)
+            log.warning("%s: %d of %d images missing; run generate", name, len(missing), total)
+            continue
+        painted[name] = store.painted(name, chosen)
+    paths = {
+        name: [os.path.relpath(path, folder) for path in row.images]
+        for name, row in painted.items()
+    }
+    write_json(folder / "painted.json", paths)
+    return painted
+
+
+def time_stage(cfg: DictConfig, good: dict[str, DictConfig], chosen, folder: Path) -> None:
+    rows = [timing.Row(name, row, build_method(row)) for name, row in good.items()]
+    warmup = prompts.warmup(cfg.prompts.kind, cfg.timing.batch_size)
+    measured = timing.time_rows(rows, cfg.experiment.baseline, chosen, warmup)
+    write_json(folder / "timing.json", measured)
+
+
+def experiment_record(cfg: DictConfig, rows: list[str]) -> dict[str, Any]:
+    experiment = OmegaConf.to_container(cfg.experiment, resolve=True)
+    return {**experiment, "benchmark": cfg.benchmark.name, "rows": rows, "notes": notes(cfg)}
+
+
+def notes(cfg: DictConfig) -> list[str]:
+    """What a reader has to know of the runs beside their settings."""
+    lines = []
+    if cfg.benchmark.name == "toy":
+        lines.append("The toy world is a small model trained for this project; its figures are no "
+                     "statement about Stable Diffusion.")  # fmt: skip
+    else:
+        lines.append("The safety checker is off.")
+    return lines
+
+
+def conclude(
+    cfg: DictConfig, rows: dict[str, DictConfig], failed: dict[str, BaseException]
+) -> None:
+    """`finish`, print the table, and raise RowsFailed if a row failed."""
+    table = finish(cfg, rows, failed)
+    if table is not None:
+        print(f"\n{table}\n\n{run_folder(cfg)}")
+    if failed:
+        raise RowsFailed(f"rows failed: {', '.join(failed)}; the others are finished")
+
+
+def run_cell(cfg: DictConfig) -> None:
+    """One row by itself: `python run.py method=...`."""
+    validate(cfg)
+    method = build_method(cfg)
+    name = f"{method.name}-{digest(flat(cfg), 8)}"
+    OmegaConf.set_struct(cfg, False)
+    cfg.row = name
+    cfg.experiment.name = f"cell/{name}"
+    run_row(cfg)
+    conclude(cfg, {name: cfg}, {})
+
+
+def debug_row(cfg: DictConfig, name: str) -> None:
+    """Two prompts in this process, a line for each match; exceptions go up as they are."""
+    validate(cfg)
+    pipe, method = pipelines.load(cfg), build_method(cfg)
+    chosen, _ = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+    store = ImageStore(results_root(cfg) / "debug", pipelines.painter_identity(cfg, pipe, method))
+    store.clear()
+    generate.paint(cfg, pipe, method, store, chosen[:2], name, on_match=print)
+    for prompt in chosen[:2]:
+        print(store.path(prompt))
+
+
+def report_exception(name: str, error: BaseException) -> None:
+    """A row's error in the log: one line for a setting, a traceback for anything else."""
+    if isinstance(error, ConfigError):
+        log.error("row %s: %s", name, error)
+    else:
+        log.error("row %s failed\n%s", name, "".join(traceback.format_exception(error)))

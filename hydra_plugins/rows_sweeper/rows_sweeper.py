@@ -1,0 +1,63 @@
+"""A Hydra sweeper whose jobs are the named rows of an experiment.
+
+It launches the rows through whatever launcher is configured, goes on past rows that fail, and ends
+in the stages that concern all rows: evaluate, time, report.
+"""
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobStatus
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, RunMode, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="rows",
+    node={"_target_": "hydra_plugins.rows_sweeper.rows_sweeper.RowsSweeper"},
+    provider="catome",
+)
+
+
+class RowsSweeper(Sweeper):
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
+        # Imported here: Hydra loads its plug-ins even where it only prints help.
+        from experiments import rows, runner
+
+        overrides = rows.expand(self.config)
+        jobs = {name: [*arguments, *own] for name, own in overrides.items()}
+        configs = {name: self.compose(job) for name, job in jobs.items()}
+        for cfg in configs.values():
+            runner.validate(cfg)
+        if self.config.debug == "row":
+            for name, cfg in configs.items():
+                runner.debug_row(cfg, name)
+            return
+        results = self.launcher.launch(list(jobs.values()), initial_job_idx=0)
+        failed = {}
+        for name, result in zip(jobs, results, strict=True):
+            if result.status != JobStatus.COMPLETED:
+                failed[name] = result._return_value
+                runner.report_exception(name, failed[name])
+        runner.conclude(without_hydra(self.config), configs, failed)
+
+    def compose(self, overrides: list[str]) -> DictConfig:
+        cfg = self.context.config_loader.load_configuration(
+            config_name=self.config.hydra.job.config_name,
+            overrides=overrides,
+            run_mode=RunMode.MULTIRUN,
+        )
+        return without_hydra(cfg)
+
+
+def without_hydra(cfg: DictConfig) -> DictConfig:
+    """What a job itself is given: the configuration less Hydra's own."""
+    return OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
+
+from experiments.config import ConfigError
+from experiments.evaluate import evaluate_rows
+from experiments.evaluate.frechet import frechet_distance, gaussian
+from experiments.toy import scenes
+
+
+def direct(folder, row):
+    """100·cos straight from the model's own forward pass, one pair at a time."""
+    model = CLIPModel.from_pretrained(folder).eval()
+    processor = CLIPImageProcessor.from_pretrained(folder)
+    tokenizer = CLIPTokenizer.from_pretrained(folder)
+    values, features = [], []
+    for path, prompt in zip(row.images, row.prompts, strict=True):
+        inputs = {
+            **processor(images=Image.open(path), return_tensors="pt"),
+            **tokenizer(prompt.text, return_tensors="pt"),
+        }
+        with torch.no_grad():
+            out = model(**inputs)
+        values.append(100 * float((out.image_embeds * out.text_embeds).sum()))
+        with torch.no_grad():
+            pooled = model.vision_model(inputs["pixel_values"]).pooler_output
+            features.append(model.visual_projection(pooled)[0].numpy())
+    return np.array(values), np.stack(features)
+
+
+@pytest.fixture(scope="module")
+def scores(scorer, scene_rows, tmp_path_factory):
+    metrics = {
+        "names": ["fd_toy", "clip_toy", "clip_score"],
+        "scorer": str(scorer),
+        "clip_model": str(scorer),
+        "reference_scenes": 80,
+        "batch_size": 4,
+    }
+    return evaluate_rows(scene_rows, None, metrics, tmp_path_factory.mktemp("cache"), "cpu")
+
+
+def test_clip_scores_equal_the_models_own_forward(scorer, scene_rows, scores):
+    table = scores.per_image
+    for row in scene_rows:
+        expected, _ = direct(scorer, row)
+        found = table[table["row"] == row.row]
+        assert np.allclose(found["clip_toy"].astype(float), expected, atol=1e-3)
+        assert scores.figures[row.row]["CLIP (toy)"] == pytest.approx(expected.mean(), abs=1e-3)
+        assert scores.errors[row.row]["CLIP (toy)"] == pytest.approx(
+            expected.std(ddof=1) / np.sqrt(6), rel=1e-2
+        )
+    assert table["clip_toy"].nunique() > 6  # captions and pictures matter
+
+
+def test_the_column_says_which_model_and_which_scaling(scorer, scores):
+    column = f"CLIP score ({scorer.name}, 100·cos)"
+    assert scores.figures["merged"][column] == scores.figures["merged"]["CLIP (toy)"]
+    assert scores.protocol["columns"][column] == {"metric": "clip_score", "better": "higher"}
+
+
+def test_fd_toy_is_the_distance_to_held_out_scenes(write_row, scorer, scene_rows, scores, tmp_path):
+    pictures = [scenes.render(s) for s in scenes.sample(80, 7919, held_out=True)]
+    reference = write_row(tmp_path, "reference", pictures)
+    _, target = direct(scorer, reference)
+    for row in scene_rows:
+        _, features = direct(scorer, row)
+        expected = frechet_distance(gaussian(features), gaussian(target))
+        assert scores.figures[row.row]["FD (toy features)"] == pytest.approx(expected, rel=1e-3)
+    assert any("rank-deficient" in note and "n = 6" in note for note in scores.notes)
+
+
+def test_captions_longer_than_the_model_reads_are_cut_and_counted(write_row, scorer, tmp_path):
+    long = "a large red ring left of " * 8 + "a small blue cross"
+    row = write_row(tmp_path, "r", [np.zeros((64, 64, 3), np.uint8)] * 2, [long, "a red ring"])
+    metrics = {"names": ["clip_toy"], "scorer": str(scorer)}
+    scores = evaluate_rows([row], None, metrics, tmp_path, "cpu")
+    assert any("1 prompts were cut to 32 tokens" in note for note in scores.notes)
+
+
+def test_a_folder_with_another_model_is_refused(write_row, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    row = write_row(tmp_path, "r", [np.zeros((64, 64, 3), np.uint8)])
+    with pytest.raises(ConfigError, match=r"metrics.scorer=.*not a model of type bert"):
+        evaluate_rows(
+            [row], None, {"names": ["clip_toy"], "scorer": str(tmp_path)}, tmp_path, "cpu"
+        )
+
+
+def test_a_scorer_whose_weights_are_incomplete_is_refused(write_row, scorer, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(scorer, tmp_path / "cut")
+    weights = load_file(folder / "model.safetensors")
+    weights.pop("visual_projection.weight")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    row = write_row(tmp_path, "r", [np.zeros((64, 64, 3), np.uint8)])
+    with pytest.raises(ConfigError, match=r"lack visual_projection.weight"):
+        evaluate_rows([row], None, {"names": ["clip_toy"], "scorer": str(folder)}, tmp_path, "cpu")

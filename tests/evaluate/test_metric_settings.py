@@ -1,0 +1,58 @@
+import pytest
+import yaml
+from PIL import Image
+
+from experiments.config import ROOT, ConfigError
+from experiments.evaluate.settings import DEFAULTS, check_metrics, list_images
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"name": ["fid"]}, "metrics.name=.*unknown key; known are names"),
+        ({"names": ["fud"]}, "metrics.names=fud: must be one of fid, clip_score"),
+        ({"names": "fid"}, "metrics.names=fid: must be a list"),
+        ({"names": ["fid"]}, "metrics.reference=null: must be a folder of images"),
+        ({"names": ["fid"], "reference": "/no/such"}, "metrics.reference=/no/such: does not exist"),
+        ({"names": ["clip_toy"]}, "metrics.scorer=null"),
+        ({"names": ["clip_score"], "clip_model": "./none"}, "metrics.clip_model=./none: no such"),
+        ({"names": ["clip_score"], "clip_model": None}, "metrics.clip_model=null: must be a hub"),
+        ({"batch_size": 0}, "metrics.batch_size=0: must be an integer >= 1"),
+        ({"batch_size": True}, "metrics.batch_size=True"),
+        ({"reference_scenes": 1.5}, "metrics.reference_scenes=1.5"),
+        ({"reference_size": {"crop": "left"}}, "reference_size.crop=left: must be one of center"),
+        ({"reference_size": {"filter": "sinc"}}, "filter=sinc: must be one of .*lanczos"),
+        ({"reference_size": {"size": "big"}}, "size=big: must be painted, original or pixels"),
+        ({"reference_size": {"zoom": 2}}, "reference_size.zoom=2: unknown key"),
+        ({"reference_size": 512}, "reference_size=512: must have the keys"),
+    ],
+)
+def test_each_mistake_is_one_line_with_key_value_and_what_is_allowed(metrics, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        check_metrics({"names": ["psnr"], **metrics})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_reference_folder_and_a_folder_as_weights_are_refused(textured, tmp_path):
+    with pytest.raises(ConfigError, match=r"must be a folder with .png"):
+        check_metrics({"names": ["fid"], "reference": str(tmp_path)})
+    Image.fromarray(textured(1, 0)[0]).save(tmp_path / "a.png")
+    with pytest.raises(ConfigError, match=r"inception_weights=.*must be a file, or null"):
+        check_metrics(
+            {"names": ["fid"], "reference": str(tmp_path), "inception_weights": str(tmp_path)}
+        )
+
+
+@pytest.mark.parametrize("name", ["standard", "toy"])
+def test_the_config_files_name_every_key_once(name):
+    config = yaml.safe_load((ROOT / "configs/metrics" / f"{name}.yaml").read_text())
+    assert list(config) == list(DEFAULTS)
+    check_metrics({**config, "names": ["psnr", "ssim"]})
+
+
+def test_images_are_found_in_subfolders_in_order_and_hidden_files_are_not(tmp_path):
+    for name in ("b.JPG", "a/z.webp", "a/y.png", ".hidden.png", ".cache/x.png", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    found = [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)]
+    assert found == ["a/y.png", "a/z.webp", "b.JPG"]
