@@ -134,11 +134,13 @@ def test_overlap_is_the_share_of_pairs_held_by_the_other():
         a.overlap(hand_made([0, 0, 0, 3], [0, 3], 2))
 
 
-def test_half_precision_means_are_summed_in_fp32():
-    made = hand_made([0, 0, 0, 0], [0], 3)
-    # In bf16, 256 + 1 = 256: summed there, the mean would be 64. 259 / 4 rounds to 65.
-    x = torch.tensor([256.0, 1.0, 1.0, 1.0], dtype=torch.bfloat16).view(1, 4, 1)
-    assert made.merge(x).item() == 65
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_means_are_rounded_once(dtype):
+    made = hand_made([0, 0, 0], [0], 2)
+    x = torch.randn(1, 3, 1000, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert torch.equal(made.merge(x)[:, 0], x.float().mean(1).to(dtype))
+    rounded_twice = x.float().sum(1).to(dtype) / 3
+    assert not torch.equal(made.merge(x)[:, 0], rounded_twice)
 
 
 def test_wrong_shapes_are_refused():
