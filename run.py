@@ -15,10 +15,10 @@ import hydra
 from omegaconf import DictConfig
 
 from experiments import messages
-from experiments.config import set_root_variable
+from experiments.config import ROOT, set_root_variable
 
 
-@hydra.main(version_base="1.3", config_path="configs", config_name="config")
+@hydra.main(version_base="1.3", config_path=str(ROOT / "configs"), config_name="config")
 def job(cfg: DictConfig) -> None:
     from experiments import runner
 

@@ -9,7 +9,12 @@ import re
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from experiments.config import ROOT, ConfigError, RowsFailed
 
@@ -25,7 +30,7 @@ def one_line(error: BaseException, arguments: list[str]) -> str | None:
     if isinstance(error, MissingMandatoryValue):
         key = getattr(error, "full_key", None) or _first_line(error)
         return f"error: {key}=???: must be given"
-    key_error = _cause(error, ConfigKeyError)
+    key_error = _cause(error, (ConfigKeyError, ConfigAttributeError))
     if key_error is not None and getattr(key_error, "full_key", None):
         return f"error: {_unknown_key(key_error, arguments)}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
@@ -40,7 +45,7 @@ def _first_line(error: BaseException) -> str:
     return " ".join(lines[:2]) if lines else type(error).__name__
 
 
-def _cause(error: BaseException | None, kind: type) -> BaseException | None:
+def _cause(error: BaseException | None, kind: type | tuple[type, ...]) -> BaseException | None:
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
@@ -58,7 +63,7 @@ def _options(group: str) -> list[str]:
     return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
-def _unknown_key(error: ConfigKeyError, arguments: list[str]) -> str:
+def _unknown_key(error: OmegaConfBaseException, arguments: list[str]) -> str:
     """`method.rato=0.3: unknown key; method has ...`"""
     key = error.full_key
     given = next((a for a in arguments if re.match(rf"\+*{re.escape(key)}\b", a)), key)

@@ -56,8 +56,8 @@ def run_row(cfg: DictConfig) -> None:
 
 def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
     """Paint a row (if told to) and say what it is and what merged."""
-    pipe, method = pipelines.load(cfg), build_method(cfg)
     chosen, rule = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+    pipe, method = pipelines.load(cfg), build_method(cfg)
     for warning in method.warnings(pipelines.evaluations(cfg, pipe)):
         log.warning("%s: %s", name, warning)
     listed = prompts.manifest(chosen, rule, pipe.tokenizer)
@@ -191,6 +191,8 @@ def complete_rows(cfg, good, chosen, failed, folder) -> dict[str, Any]:
     painted = {}
     for name in good:
         record = read_json(folder / "rows" / f"{name}.json")
+        if record["status"] == "failed":  # by an earlier call; this one did not paint
+            continue
         identity = results_root(cfg) / "images" / record["painter"] / "painter.json"
         if not identity.is_file():
             log.warning("%s: not painted yet; run the stage generate", name)
@@ -259,8 +261,8 @@ def run_cell(cfg: DictConfig) -> None:
 def debug_row(cfg: DictConfig, name: str) -> None:
     """Two prompts in this process, a line for each match; exceptions go up as they are."""
     validate(cfg)
-    pipe, method = pipelines.load(cfg), build_method(cfg)
     chosen, _ = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+    pipe, method = pipelines.load(cfg), build_method(cfg)
     store = ImageStore(results_root(cfg) / "debug", pipelines.painter_identity(cfg, pipe, method))
     store.clear()
     generate.paint(cfg, pipe, method, store, chosen[:2], name, on_match=print)

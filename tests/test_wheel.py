@@ -17,7 +17,7 @@ sys.meta_path.insert(0, Refuse())
 import catome, torch
 assert catome.__file__.startswith(sys.argv[1]), catome.__file__
 found, _ = catome.match(
-    torch.randn(2, 64, 8), catome.destination_tokens(8, 8, 2), catome.Ratio(0.5)
+    torch.randn(2, 64, 8), catome.destination_tokens(8, 8, 2), catome.Ratio(0.5), images=1
 )
 assert found.unmerge(found.merge(torch.randn(2, 64, 8))).shape == (2, 64, 8)
 try:

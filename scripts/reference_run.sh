@@ -1,0 +1,8 @@
+#!/bin/sh
+# The reference run of the toy world: nine rows, 128 held-out captions each (about an hour on two
+# CPU cores). What it measured is kept in results/toy.
+set -e
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-.venv/bin/python}
+$PYTHON run.py +experiment=reference prompts.limit=128 generation.batch_size=8 timing.repeats=7
+$PYTHON -m experiments.publish run=results/runs/toy/reference out=results/toy
