@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_MARKDOWN = {c: f"\\{c}" for c in "\\`*|[]"} | {"<": "&lt;", "&": "&amp;"}
+_MARKDOWN = {c: f"\\{c}" for c in "\\`*|[]~"} | {"<": "&lt;", "&": "&amp;"}
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -19,7 +19,7 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",
     "—": "---",
     "–": "--",
     "×": r"$\times$",
@@ -46,18 +46,19 @@ def one_line(text: object) -> str:
 def markdown(text: object) -> str:
     """Text that a Markdown renderer shows as it is, also in a table's cell.
 
-    Underscores are left alone: within words they mean nothing, and escaped they are hard to read.
+    Underscores within words mean nothing, and escaped they are hard to read: they are left alone.
     """
-    return "".join(_MARKDOWN.get(c, c) for c in one_line(text))
+    escaped = "".join(_MARKDOWN.get(c, c) for c in one_line(text))
+    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", escaped)
 
 
 def latex(text: object) -> str:
-    """Text that LaTeX sets as it is; letters beyond Latin-1 appear as their code point."""
+    """Text that LaTeX sets as it is; what its default fonts lack appears as a code point."""
     out = []
     for c in one_line(text):
         if c in _LATEX:
             out.append(_LATEX[c])
-        elif ord(c) < 128 or (0xC0 <= ord(c) <= 0xFF and c.isalpha()):
+        elif ord(c) < 128 or (0xC0 <= ord(c) <= 0xFF and c.isalpha() and c not in "ÐðÞþ"):
             out.append(c)
         else:
             out.append(f"[U+{ord(c):04X}]")

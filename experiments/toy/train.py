@@ -17,6 +17,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -268,14 +269,14 @@ def train_unet(args, tokenizer, scorer, vae):
     unet, text_encoder = networks.build_unet(), networks.build_text_encoder(tokenizer)
     text_encoder.load_state_dict(scorer.text_model.state_dict())
     drawn, pixels = training_images(args)
-    latents = encode(vae, pixels)
+    latents = cache(lambda: encode(vae, pixels))  # takes minutes; not needed once trained
     ids = tokens(tokenizer, [scenes.caption(s) for s in drawn])
     empty = tokens(tokenizer, [""])
     alphas = networks.build_scheduler().alphas_cumprod
 
     def loss_of(step, indices):
         set_heads(unet, 2 if step < args.unet.few_heads_until else networks.HEADS)
-        clean, batch = latents[indices], len(indices)
+        clean, batch = latents()[indices], len(indices)
         kept = (torch.rand(batch) > 0.1)[:, None]
         # Towards high noise at first, where the layout is decided; level at the end.
         lean = max(0.6, min(1.0, 0.6 + 0.6 * step / args.unet.steps))

@@ -89,6 +89,16 @@ def test_a_folder_with_another_model_is_refused(write_row, tmp_path):
         )
 
 
+def test_a_hub_model_out_of_reach_names_the_key(write_row, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    row = write_row(tmp_path, "r", [np.zeros((64, 64, 3), np.uint8)])
+    metrics = {"names": ["clip_score"], "clip_model": "nobody/no-such-model"}
+    with pytest.raises(ConfigError, match=r"metrics\.clip_model=nobody/no-such-model: ") as caught:
+        evaluate_rows([row], None, metrics, tmp_path, "cpu")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_scorer_whose_weights_are_incomplete_is_refused(write_row, scorer, tmp_path):
     import shutil
 

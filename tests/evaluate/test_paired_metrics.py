@@ -2,6 +2,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
+from torchmetrics.functional.image import structural_similarity_index_measure
 
 from experiments.evaluate import evaluate_rows
 from experiments.store import Prompt
@@ -43,6 +45,17 @@ def test_ssim_against_scikit_style_formula_on_constant_images(write_row, tmp_pat
     scores = evaluate_rows([row], baseline, METRICS, tmp_path, "cpu")
     a, b, c1 = 0.2, 0.4, 0.01**2
     assert scores.figures["row"]["SSIM"] == pytest.approx((2 * a * b + c1) / (a * a + b * b + c1))
+
+
+def test_ssim_in_float32_agrees_with_float64(textured, write_row, tmp_path):
+    one, other = textured(1, 35)[0], textured(1, 35, contrast=55)[0]
+    baseline = write_row(tmp_path, "baseline", [one])
+    scores = evaluate_rows(
+        [write_row(tmp_path, "row", [other])], baseline, METRICS, tmp_path, "cpu"
+    )
+    tensors = [torch.from_numpy(x).permute(2, 0, 1)[None].double() / 255 for x in (one, other)]
+    exact = structural_similarity_index_measure(*tensors, data_range=1.0)
+    assert scores.figures["row"]["SSIM"] == pytest.approx(float(exact), abs=2e-5)
 
 
 def test_pairs_are_found_by_prompt_and_seed_not_by_position(textured, write_row, tmp_path):

@@ -61,6 +61,7 @@ BAD = {
     "prompts.path=/nowhere/p.txt": ["prompts.path=/nowhere/p.txt", "no such file"],
     "model.path=/nowhere/model": ["model.path=/nowhere/model", "model_index.json"],
     "device=cuda:7": ["device=cuda:7", "CUDA devices found"],
+    "device=cuda:x": ["device=cuda:x", "cuda:<n>"],
     "device=tpu": ["device=tpu", "auto, cpu, cuda"],
     "results=/dev/null/runs": ["/dev/null/runs"],
     "method._target_=experiments.methods.none.Nothing": ["method._target_=", "Nothing"],

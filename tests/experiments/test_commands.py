@@ -211,10 +211,11 @@ def test_interrupted_and_resumed(results):
 
 def test_official_rows_are_repainted_whole(results):
     where = results / "official"
-    settings = ["method=ca_tome", "method.refresh=[0,2]", "method.cache=official", *QUICK,
+    settings = ["method=ca_tome", "method.refresh=[0,2,90]", "method.cache=official", *QUICK,
                 "generation.batch_size=1", f"results={where}"]  # fmt: skip
     first = run_command(*settings, "stages=[generate,report]")
     assert first.returncode == 0, first.stderr
+    assert "entries [90] lie beyond the last of 5 evaluations" in first.stderr
     before = images(where)
     before[0].unlink()
     rest = before[1].stat().st_mtime_ns
