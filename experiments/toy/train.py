@@ -24,7 +24,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKL, StableDiffusionPipeline
-from diffusers.models.attention_processor import Attention
+from diffusers.models.attention import BasicTransformerBlock
+from diffusers.models.attention_processor import Attention, AttnProcessor2_0
 from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch import nn
@@ -39,7 +40,7 @@ DEFAULTS = {
     "stages": ["scorer", "vae", "unet", "judge", "export"],
     "scorer": {"steps": 400, "batch": 128, "lr": 1e-3},
     "vae": {"steps": 1000, "batch": 16, "lr": 2e-3, "crops_until": 800},
-    "unet": {"steps": 1900, "batch": 32, "lr": 1e-3, "few_heads_until": 1650},
+    "unet": {"steps": 2900, "batch": 32, "lr": 1e-3, "pooled_until": 2750},
     "judge": {"steps": 500, "batch": 64, "lr": 2e-3},
 }
 CHECKPOINT_SECONDS = 120
@@ -253,11 +254,36 @@ def fold_latent_statistics(vae: AutoencoderKL, latents: torch.Tensor) -> None:
     vae.post_quant_conv.weight *= std[:, None, None]
 
 
-def set_heads(unet: nn.Module, heads: int) -> None:
-    """The number of heads changes no parameter's shape; few heads train faster."""
+class PooledKeys:
+    """An attention processor whose keys and values are averaged over 4 x 4 tokens.
+
+    Attention among 1,024 tokens is half of a training step on a CPU, and coarse keys and values
+    change little: most steps train with them, the last ones without.
+    """
+
+    def __call__(self, attn, hidden_states, *_, **__):
+        batch, tokens, width = hidden_states.shape
+        side = math.isqrt(tokens)
+        grid = hidden_states.transpose(1, 2).reshape(batch, width, side, side)
+        coarse = F.avg_pool2d(grid, 4).flatten(2).transpose(1, 2)
+        query, key, value = (
+            x.unflatten(2, (attn.heads, -1)).transpose(1, 2)
+            for x in (attn.to_q(hidden_states), attn.to_k(coarse), attn.to_v(coarse))
+        )
+        out = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        return attn.to_out[1](attn.to_out[0](out))
+
+
+def set_attention(unet: nn.Module, pooled: bool) -> None:
+    """Cheap attention for most of the training: two heads (the number of heads changes no
+    parameter's shape) and, at the latent's own resolution, pooled keys and values."""
     for module in unet.modules():
         if isinstance(module, Attention):
-            module.heads = heads
+            module.heads = 2 if pooled else networks.HEADS
+    for block in (unet.down_blocks[0], unet.up_blocks[-1]):
+        for module in block.modules():
+            if isinstance(module, BasicTransformerBlock):
+                module.attn1.set_processor(PooledKeys() if pooled else AttnProcessor2_0())
 
 
 def train_unet(args, tokenizer, scorer, vae):
@@ -275,7 +301,7 @@ def train_unet(args, tokenizer, scorer, vae):
     alphas = networks.build_scheduler().alphas_cumprod
 
     def loss_of(step, indices):
-        set_heads(unet, 2 if step < args.unet.few_heads_until else networks.HEADS)
+        set_attention(unet, pooled=step < args.unet.pooled_until)
         clean, batch = latents()[indices], len(indices)
         kept = (torch.rand(batch) > 0.1)[:, None]
         # Towards high noise at first, where the layout is decided; level at the end.
@@ -290,7 +316,7 @@ def train_unet(args, tokenizer, scorer, vae):
 
     both = nn.ModuleDict({"unet": unet, "text_encoder": text_encoder})
     fit("unet", both, loss_of, args, len(drawn), ema_decay=0.999)
-    set_heads(unet, networks.HEADS)
+    set_attention(unet, pooled=False)
     return unet, text_encoder
 
 
@@ -352,9 +378,18 @@ def export(args, tokenizer, scorer, vae, unet, text_encoder, judge) -> None:
     scorer.half().save_pretrained(out / "scorer")
     tokenizer.save_pretrained(out / "scorer")
     networks.build_image_processor().save_pretrained(out / "scorer")
+    for folder in (out / "pipeline" / "text_encoder", out / "scorer"):
+        load_as_float32(folder / "config.json")
     (out / "judge").mkdir(parents=True)
     state = {k: v.half() if v.is_floating_point() else v for k, v in judge.state_dict().items()}
     save_file(state, out / "judge" / "model.safetensors")
+
+
+def load_as_float32(config: Path) -> None:
+    """Transformers loads in the dtype that a config names, Diffusers in float32 unless told: a
+    pipeline loaded plainly would mix the two."""
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace('"dtype": "float16"', '"dtype": "float32"'), encoding="utf-8")
 
 
 def main(args) -> None:

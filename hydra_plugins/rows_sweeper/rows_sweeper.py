@@ -8,7 +8,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
 from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, RunMode, TaskFunction
+from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 ConfigStore.instance().store(
@@ -50,11 +50,7 @@ class RowsSweeper(Sweeper):
         runner.conclude(without_hydra(self.config), configs, failed)
 
     def compose(self, overrides: list[str]) -> DictConfig:
-        cfg = self.context.config_loader.load_configuration(
-            config_name=self.config.hydra.job.config_name,
-            overrides=overrides,
-            run_mode=RunMode.MULTIRUN,
-        )
+        cfg = self.context.config_loader.load_sweep_config(self.config, overrides)
         return without_hydra(cfg)
 
 

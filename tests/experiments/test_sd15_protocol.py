@@ -64,7 +64,7 @@ def test_the_table_has_the_papers_layout(table_caching):
     assert "34.05" in done.stdout
     assert "6.09" in done.stdout
     # These are not the standard weights, so that the column may not be called FID.
-    assert "FID (Inception " in done.stdout
+    assert "FD (Inception " in done.stdout
     assert "rank" in done.stdout  # three images are too few for a distance of 2048 features
     for text in ("config 3", "CLIP score", "PSNR", "SSIM", "fused", "float32"):
         assert text in done.stdout, done.stdout
@@ -74,7 +74,7 @@ def test_the_distance_is_real(table_caching):
     _, folder = table_caching
     figures = json.loads((folder / "metrics.json").read_text())["figures"]
     distances = {
-        row: next(v for k, v in named.items() if k.startswith("FID (Inception"))
+        row: next(v for k, v in named.items() if k.startswith("FD (Inception"))
         for row, named in figures.items()
     }
     assert all(value > 0.01 for value in distances.values()), distances
