@@ -147,8 +147,9 @@ def failed_record(cfg: DictConfig, name: str, error: BaseException) -> dict[str,
 
 def finish(
     cfg: DictConfig, rows: dict[str, DictConfig], failed: dict[str, BaseException]
-) -> str | None:
-    """Evaluate, time and report rows that were painted; returns the printed table.
+) -> tuple[str | None, list[str]]:
+    """Evaluate, time and report rows that were painted; returns the printed table (None without
+    the stage report) and the rows that could not be timed.
 
     Args:
         cfg: of the experiment.
@@ -177,13 +178,12 @@ def finish(
             list(painted.values()), baseline, metrics, cache, str(device(cfg))
         )
         scores.save(folder)
-    if "time" in stages and good:
-        time_stage(cfg, good, chosen, folder)
+    untimed = time_stage(cfg, good, chosen, folder) if "time" in stages and good else []
     if "report" not in stages:
-        return None
+        return None, untimed
     table = write_report(folder)
     tracking.log_experiment(cfg, folder)
-    return table
+    return table, untimed
 
 
 def complete_rows(cfg, good, chosen, failed, folder) -> dict[str, Any]:
@@ -212,11 +212,16 @@ def complete_rows(cfg, good, chosen, failed, folder) -> dict[str, Any]:
     return painted
 
 
-def time_stage(cfg: DictConfig, good: dict[str, DictConfig], chosen, folder: Path) -> None:
+def time_stage(cfg: DictConfig, good: dict[str, DictConfig], chosen, folder: Path) -> list[str]:
+    """Write `timing.json`; returns the rows that failed, with their errors logged."""
     rows = [timing.Row(name, row, build_method(row)) for name, row in good.items()]
     warmup = prompts.warmup(cfg.prompts.kind, cfg.timing.batch_size)
     measured = timing.time_rows(rows, cfg.experiment.baseline, chosen, warmup)
     write_json(folder / "timing.json", measured)
+    errors = {n: f["error"] for n, f in measured["rows"].items() if "error" in f}
+    for name, error in errors.items():
+        log.error("row %s could not be timed: %s", name, error)
+    return list(errors)
 
 
 def experiment_record(cfg: DictConfig, rows: list[str]) -> dict[str, Any]:
@@ -239,11 +244,12 @@ def conclude(
     cfg: DictConfig, rows: dict[str, DictConfig], failed: dict[str, BaseException]
 ) -> None:
     """`finish`, print the table, and raise RowsFailed if a row failed."""
-    table = finish(cfg, rows, failed)
+    table, untimed = finish(cfg, rows, failed)
     if table is not None:
         print(f"\n{table}\n\n{run_folder(cfg)}")
-    if failed:
-        raise RowsFailed(f"rows failed: {', '.join(failed)}; the others are finished")
+    if failed or untimed:
+        names = ", ".join([*failed, *untimed])
+        raise RowsFailed(f"rows failed: {names}; the others are finished")
 
 
 def run_cell(cfg: DictConfig) -> None:

@@ -158,8 +158,9 @@ def outside(tmp_path):
     (tmp_path / "configs" / "experiment" / "ours.yaml").write_text(
         "# @package _global_\ndefaults:\n  - override /hydra/sweeper: rows\n"
         "hydra:\n  mode: MULTIRUN\nexperiment:\n  name: ours\n  rows:\n"
-        "    - {row: baseline, method: none}\n    - {row: mine, method: mine}\n"
+        "    - {row: baseline, method: none}\n"
         "    - {row: broken, method: mine, method.fails: true}\n"
+        "    - {row: mine, method: mine}\n"
     )
     return tmp_path
 
@@ -175,10 +176,17 @@ def test_a_users_method_and_a_row_that_fails(outside, results):
     folder = results / "outside" / "toy" / "ours"
     with (folder / "table.csv").open() as file:
         table = {row["row"]: row for row in csv.DictReader(file)}
-    assert list(table) == ["baseline", "mine", "broken"]
+    assert list(table) == ["baseline", "broken", "mine"]
     assert len(images(results / "outside")) == 4
     timing = json.loads((folder / "timing.json").read_text())
     assert set(timing["rows"]) == {"baseline", "mine"}
+    # Painted by now (a row of equal settings did it), it fails where it is timed.
+    again = run_command(
+        f"hydra.searchpath=[file://{outside / 'configs'}]", "+experiment=ours",
+        f"results={results / 'outside'}", *QUICK, env={"PYTHONPATH": str(outside)},
+    )  # fmt: skip
+    assert again.returncode == 1
+    assert "row broken could not be timed: RuntimeError: mine is broken" in again.stdout
 
 
 def test_interrupted_and_resumed(results):
