@@ -168,13 +168,14 @@ def main(args) -> dict:
     for start in tqdm(range(0, len(drawn), args.batch), desc="painting", unit="batch"):
         part = drawn[start : start + args.batch]
         generators = [torch.Generator().manual_seed(start + i) for i in range(len(part))]
-        painted += pipe(
+        images = pipe(
             [scenes.caption(s) for s in part],
             num_inference_steps=args.steps,
             guidance_scale=args.guidance_scale,
             generator=generators,
             output_type="np",
         ).images
+        painted += list(images)
     arrays = [np.uint8(np.round(255 * p)) for p in painted]
     pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
     report = {
