@@ -15,7 +15,7 @@ import hydra
 from omegaconf import DictConfig
 
 from experiments import messages
-from experiments.config import ROOT, set_root_variable
+from experiments.config import ROOT
 
 
 @hydra.main(version_base="1.3", config_path=str(ROOT / "configs"), config_name="config")
@@ -31,7 +31,6 @@ def job(cfg: DictConfig) -> None:
 
 
 def main() -> int:
-    set_root_variable()
     try:
         job()
     except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from numbers import Real
 from pathlib import Path
@@ -128,6 +127,9 @@ def run_folder(cfg: DictConfig) -> Path:
     return results_root(cfg) / cfg.benchmark.name / cfg.experiment.name
 
 
-def set_root_variable() -> None:
-    """Let configs name files of this checkout as `${oc.env:CATOME_ROOT}`."""
-    os.environ.setdefault("CATOME_ROOT", str(ROOT))
+def locate(path: str) -> str:
+    """A path that exists from the working directory or else from the checkout; others as given."""
+    for candidate in (Path(path).expanduser(), ROOT / path):
+        if candidate.exists():
+            return str(candidate)
+    return path

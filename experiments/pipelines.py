@@ -23,7 +23,7 @@ from diffusers import (
 from omegaconf import DictConfig
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from experiments.config import DTYPES, bad, device
+from experiments.config import DTYPES, bad, device, locate
 from experiments.store import Prompt, digest
 
 SCHEDULER_CLASSES = {
@@ -41,7 +41,7 @@ def load(cfg: DictConfig) -> StableDiffusionPipeline:
     by black ones.
     """
     model = cfg.model
-    pipe = _load(str(model.path), model.revision, cfg.dtype, str(device(cfg)))
+    pipe = _load(locate(str(model.path)), model.revision, cfg.dtype, str(device(cfg)))
     kind, options = SCHEDULER_CLASSES[cfg.generation.scheduler]
     pipe.scheduler = kind.from_config(_base_scheduler(pipe), **options)
     return pipe
@@ -158,7 +158,7 @@ def painter_identity(cfg: DictConfig, pipe: StableDiffusionPipeline, method) -> 
     options = cfg.generation
     scheduler = {k: v for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
     return {
-        "model": model_identity(str(cfg.model.path), cfg.model.revision),
+        "model": model_identity(locate(str(cfg.model.path)), cfg.model.revision),
         "scheduler": {"class": type(pipe.scheduler).__name__, "digest": digest(scheduler)},
         "steps": options.steps,
         "guidance_scale": float(options.guidance_scale),

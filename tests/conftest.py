@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-os.environ.setdefault("CATOME_ROOT", str(ROOT))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that would download fails at once
 
 

@@ -6,6 +6,7 @@ readers; every series has its own marker as well.
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ from experiments.report.escape import one_line
 from experiments.report.run_folder import Row, Run, row_label
 from experiments.report.table import ARROWS
 from experiments.store import write_atomically
+
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every glyph of a PDF
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -62,8 +62,7 @@ import sys
 from pathlib import Path
 from hydra import compose, initialize_config_dir
 from experiments import rows
-from experiments.config import check, set_root_variable
-set_root_variable()
+from experiments.config import check
 root = Path(sys.argv[1])
 with initialize_config_dir(str(root / "configs"), version_base="1.3"):
     for experiment in sorted(p.stem for p in (root / "configs/experiment").glob("*.yaml")):
