@@ -261,3 +261,20 @@ def test_help_and_configuration():
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "method=ca_tome" in completion.stdout
+
+
+def test_publish_keeps_figures_and_features_without_pictures(ablation, results, tmp_path):
+    _, folder = ablation
+    published = tmp_path / "kept"
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.publish", f"run={folder}", f"out={published}",
+         f"results={results}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (published / "table.csv").read_bytes() == (folder / "table.csv").read_bytes()
+    for name in row_names(folder):
+        assert list((published / "features").glob(f"*/{name}.npz")), name
+    assert not list(published.glob("images/**/*.png"))
+    kept = sum(p.stat().st_size for p in published.rglob("*"))
+    assert kept < 4 * 2**20
