@@ -1,6 +1,6 @@
 """Train the toy world: scorer, autoencoder, U-Net with text encoder, judge.
 
-    python -m experiments.toy.train                       # everything, about 2.5 hours on 2 cores
+    python -m experiments.toy.train                       # everything; hours on 2 cores
     python -m experiments.toy.train stages=[unet]         # one stage; a second call resumes
     python -m experiments.toy.train work=<folder> out=<folder>
 
