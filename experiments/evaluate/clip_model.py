@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from transformers import AutoConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
+from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
-from experiments.evaluate.features import cached_features, in_batches
+from experiments.evaluate.context import Context, Network
+from experiments.evaluate.features import in_batches
+from experiments.evaluate.hashes import text_key
+from experiments.evaluate.pretrained import load_pretrained, readable
 from experiments.evaluate.settings import refuse
 from experiments.store import digest
 
@@ -43,34 +45,32 @@ def load_clip(name: str | Path, device: str, key: str) -> Clip:
     Raises:
         ConfigError: it is no CLIPModel, is incomplete, or cannot be downloaded.
     """
-    name = str(name)
-    try:
-        kind = AutoConfig.from_pretrained(name).model_type
-        if kind != "clip":
-            raise refuse(key, name, f"must be a CLIPModel, not a model of type {kind}")
-        # Weights kept as fp16 are computed with in fp32: scores do not depend on the storage.
-        model, loading = CLIPModel.from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True
-        )
-        if loading["missing_keys"]:
-            missing = sorted(loading["missing_keys"])[0]
-            raise refuse(key, name, f"the weights lack {missing} and perhaps more")
-        processor = CLIPImageProcessor.from_pretrained(name)
-        tokenizer = CLIPTokenizer.from_pretrained(name)
-    except OSError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise refuse(key, name, f"cannot be loaded as a CLIPModel ({reason})") from error
+    model, sha256 = load_pretrained(CLIPModel, name, key)
+    with readable("CLIPModel", str(name), key):
+        processor = CLIPImageProcessor.from_pretrained(str(name))
+        tokenizer = CLIPTokenizer.from_pretrained(str(name))
     if len(tokenizer) > model.config.text_config.vocab_size:
         raise refuse(key, name, "the tokenizer has more entries than the model's vocabulary")
-    model = model.eval().requires_grad_(False)
-    weights = hashlib.sha256()
-    for parameter, value in sorted(model.state_dict().items()):
-        weights.update(f"{parameter} {tuple(value.shape)}".encode())
-        weights.update(value.contiguous().numpy().tobytes())
-    sha256 = weights.hexdigest()
     preprocessing = {k: str(v) for k, v in processor.to_dict().items()}
     identity = digest([sha256, preprocessing, tokenizer.get_vocab()])
     return Clip(model.to(device), processor, tokenizer, f"clip-{identity}", sha256, device)
+
+
+def clip_network(context: Context, key: str, what: str) -> tuple[Clip, Network]:
+    """The model that `metrics.<key>` names, and its image features; `what` says what it is."""
+
+    def load() -> tuple[Clip, Network]:
+        clip = load_clip(context.settings[key], context.device, key)
+        size = clip.model.config.projection_dim
+        described = (
+            f"{size} image features of {what}, weights with SHA-256 {clip.weights_sha256[:8]}…, "
+            "images resized by its own processor"
+        )
+        return clip, Network(
+            clip.id, lambda i: image_features(clip, i), size, clip.weights_sha256, described
+        )
+
+    return context.once(("clip", key), load)
 
 
 @torch.no_grad()
@@ -80,17 +80,15 @@ def image_features(clip: Clip, images: list[Image.Image]) -> np.ndarray:
     return _tensor(clip.model.get_image_features(**inputs)).cpu().numpy()
 
 
-def text_features(
-    clip: Clip, texts: list[str], cache: Path, batch_size: int, notes: list[str]
-) -> np.ndarray:
-    """(n, d) float32 projected text features, not normalised, kept in `cache/<id>/texts.npz`.
+def text_features(context: Context, clip: Clip, texts: list[str]) -> np.ndarray:
+    """(n, d) float32 projected text features, not normalised, kept as those of images are.
 
     Texts beyond the model's number of tokens are cut, the end token kept.
     """
 
     @torch.no_grad()
     def compute(positions: list[int]) -> Iterator[np.ndarray]:
-        for batch in in_batches(positions, batch_size):
+        for batch in in_batches(positions, context.settings["batch_size"]):
             inputs = clip.tokenizer(
                 [texts[i] for i in batch],
                 padding=True,
@@ -103,9 +101,8 @@ def text_features(
             )
             yield _tensor(features).cpu().numpy()
 
-    keys = [digest(text, 20) for text in texts]
-    path = cache / clip.id / "texts.npz"
-    return cached_features(path, keys, [""] * len(keys), compute, notes, "features of the prompts")
+    keys = [text_key(text) for text in texts]
+    return context.store(f"{clip.id}-texts").get(keys, compute, "features of the prompts").array()
 
 
 def count_truncated(clip: Clip, texts: list[str]) -> int:

@@ -1,85 +1,59 @@
-"""CLIP score: 100 times the cosine between the features of an image and of its prompt.
+"""CLIP score: the cosine between the features of an image and of its prompt, scaled.
 
-Hessel et al. 2021 (arXiv 2104.08718) scale by 2.5 and cut at 0; papers on diffusion models print
-100·cos, so the scaling is in the column's name. Nothing is cut at 0 here.
+Papers on diffusion models print 100·cos; Hessel et al. 2021 (arXiv 2104.08718) define
+2.5·max(cos, 0). `metrics.clip_scaling` chooses, and the scaling is in the column's name.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from experiments.evaluate.clip_model import (
-    Clip,
-    count_truncated,
-    image_features,
-    load_clip,
-    text_features,
-)
-from experiments.evaluate.painted import painted_features
-from experiments.evaluate.scores import Scores
-from experiments.store import Painted
+from experiments.evaluate.clip_model import clip_network, count_truncated, text_features
+from experiments.evaluate.context import Context
+from experiments.evaluate.pretrained import shown
+
+SCALINGS = {"cosine100": "100·cos", "hessel": "2.5·max(cos, 0)"}
 
 
-def measure(
-    rows: list[Painted],
-    baseline: Painted | None,
-    settings: dict,
-    cache: Path,
-    device: str,
-    scores: Scores,
-) -> None:
+def measure(context: Context) -> None:
     """Add each row's mean score, higher is better, and the values by image."""
-    name = settings["clip_model"]
-    clip = load_clip(name, device, "clip_model")
-    shown = name.name if isinstance(name, Path) else name
-    column = f"CLIP score ({shown}, 100·cos)"
-    _measure(rows, clip, column, "clip_score", settings, cache, scores)
+    name, scaling = shown(context.settings["clip_model"]), context.settings["clip_scaling"]
+    column = f"CLIP score ({name}, {SCALINGS[scaling]})"
+    _measure(context, "clip_model", f"the CLIPModel {name}", column, "clip_score", scaling)
 
 
-def measure_toy(
-    rows: list[Painted],
-    baseline: Painted | None,
-    settings: dict,
-    cache: Path,
-    device: str,
-    scores: Scores,
-) -> None:
-    """The same with the toy world's scorer, as `CLIP (toy)`."""
-    clip = load_clip(settings["scorer"], device, "scorer")
-    _measure(rows, clip, "CLIP (toy)", "clip_toy", settings, cache, scores)
+def measure_toy(context: Context) -> None:
+    """100·cos with the toy world's scorer, as `CLIP (toy)`."""
+    _measure(context, "scorer", "the toy scorer", "CLIP (toy)", "clip_toy", "cosine100")
 
 
-def cosines(images: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """(n,) 100·cos between rows of two (n, d) arrays."""
+def scaled_cosines(images: np.ndarray, texts: np.ndarray, scaling: str) -> np.ndarray:
+    """(n,) scores between rows of two (n, d) arrays."""
     images, texts = images.astype(np.float64), texts.astype(np.float64)
     lengths = np.linalg.norm(images, axis=1) * np.linalg.norm(texts, axis=1)
-    return 100 * (images * texts).sum(axis=1) / lengths
+    cosines = (images * texts).sum(axis=1) / lengths
+    return 2.5 * cosines.clip(0) if scaling == "hessel" else 100 * cosines
 
 
-def _measure(rows, clip: Clip, column, metric, settings, cache, scores: Scores) -> None:
-    batch_size = settings["batch_size"]
+def _measure(context: Context, key: str, what: str, column: str, metric: str, scaling: str) -> None:
+    clip, network = clip_network(context, key, what)
+    scores = context.scores
     scores.add_column(column, metric, "higher")
     truncated = 0
-    for row in rows:
-        images = painted_features(
-            row, cache / clip.id, lambda i: image_features(clip, i), batch_size, scores.notes
-        )
+    for row in context.rows:
         prompts = [p.text for p in row.prompts]
-        texts = text_features(clip, prompts, cache, batch_size, scores.notes)
-        values = cosines(images, texts)
+        images = context.painted(row, network).array()
+        values = scaled_cosines(images, text_features(context, clip, prompts), scaling)
         scores.add_mean(row.row, column, values)
         scores.add_per_image(row.row, metric, values)
         truncated = max(truncated, count_truncated(clip, prompts))
     cut = f"; {truncated} prompts were cut to {clip.max_tokens} tokens" if truncated else ""
     scores.notes.append(
-        f"{column}: mean of 100·cos between image and prompt, a CLIPModel whose weights have "
-        f"SHA-256 {clip.weights_sha256[:8]}…, images resized by its own processor{cut}."
+        f"{column}: mean of {SCALINGS[scaling]} between image and prompt, {network.described}{cut}."
     )
     scores.protocol[metric] = {
         "column": column,
-        "scaling": "100·cos",
+        "scaling": SCALINGS[scaling],
         "weights_sha256": clip.weights_sha256,
         "truncated_prompts": truncated,
     }

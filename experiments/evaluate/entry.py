@@ -4,18 +4,42 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.evaluate import clip_score, fd_toy, fid, psnr, ssim
+from experiments.evaluate import (
+    clip_score,
+    fd_clip,
+    fd_dinov2,
+    fd_toy,
+    fid,
+    fid_pytorch_fid,
+    fid_to_baseline,
+    isc,
+    kid,
+    lpips,
+    prc,
+    psnr,
+    ssim,
+)
+from experiments.evaluate.audit import audit
+from experiments.evaluate.context import Context
 from experiments.evaluate.scores import Scores
 from experiments.evaluate.settings import check_metrics
 from experiments.store import Painted
 
 METRICS = {
     "fid": fid.measure,
-    "clip_score": clip_score.measure,
+    "fid_pytorch_fid": fid_pytorch_fid.measure,
+    "kid": kid.measure,
+    "isc": isc.measure,
+    "prc": prc.measure,
+    "fd_clip": fd_clip.measure,
+    "fd_dinov2": fd_dinov2.measure,
     "fd_toy": fd_toy.measure,
+    "clip_score": clip_score.measure,
     "clip_toy": clip_score.measure_toy,
+    "fid_to_baseline": fid_to_baseline.measure,
     "psnr": psnr.measure,
     "ssim": ssim.measure,
+    "lpips": lpips.measure,
 }
 
 
@@ -26,9 +50,11 @@ def evaluate_rows(
 
     Args:
         rows: the rows to measure, each with all its images.
-        baseline: the row whose images PSNR and SSIM compare with; None leaves those two out.
+        baseline: the row that PSNR, SSIM, LPIPS and the distance to the baseline compare with;
+            None leaves those out.
         metrics: the config section `metrics`, see `experiments.evaluate.settings`.
-        cache: features are kept under `cache/features`, so that only new images are computed.
+        cache: features are kept under `cache/features`, so that only new images are computed, and
+            the hashes by which images are known under `cache/hashes`.
         device: torch's name of the device on which features are computed.
 
     Raises:
@@ -39,14 +65,14 @@ def evaluate_rows(
     scores = Scores.of(rows)
     if not rows:
         return scores
+    context = Context(list(rows), baseline, settings, Path(cache), device, scores)
     for name in settings["names"]:
-        METRICS[name](rows, baseline, settings, Path(cache) / "features", device, scores)
-    for row in rows:
-        repeated = len(row.prompts) - len({p.key for p in row.prompts})
-        if repeated:
-            scores.notes.append(
-                f"{repeated} of the {len(row.prompts)} images repeat the prompt and seed of "
-                f"another and are the same picture (row {row.row})."
-            )
-            break  # rows share their prompts; one sentence is enough
+        METRICS[name](context)
+    audit(context)
+    if context.preparation.id:
+        scores.notes.append(
+            f"Painted images were {context.preparation.described.removeprefix('not cropped, ')} "
+            "before features were taken; comparisons with the baseline's images are of the PNGs."
+        )
+    scores.protocol["painted"] = settings["painted"]
     return scores

@@ -1,131 +1,144 @@
-"""Features computed once and kept: one npz for each model of features and set of images.
+"""Features computed once and kept under the SHA-256 of what they are of, memory-mapped.
 
-A file holds `keys`, `stamps` and `features`. Asking for keys of which some are new computes only
-those; a key whose stamp (size and time of its file) changed is computed again.
+A folder is one kind of features: one network, one preparation of the images. In it lie shards that
+are only ever added: `<name>.npy`, (n, d) float32, and `<name>.txt`, its n keys, one a line. The
+keys are written last; a shard without them does not count.
 """
 
 from __future__ import annotations
 
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from experiments.store import write_atomically
+from experiments.store import digest, write_atomically
 
 SAVE_EVERY = 60.0  # seconds; what an interruption can cost
+CHUNK = 1024  # rows read into memory at a time
 
 
-def cached_features(
-    path: Path,
-    keys: Sequence[str],
-    stamps: Sequence[str],
-    compute: Callable[[list[int]], Iterator[np.ndarray]],
-    notes: list[str],
-    label: str,
-) -> np.ndarray:
-    """Features of `keys` in their order, from the file and from `compute` for what it lacks.
+class Features:
+    """Rows of memory-mapped shards, (n, d) float32 in the order of the keys asked for."""
 
-    Args:
-        path: the npz; written atomically, at the end and about once a minute on the way.
-        keys: n names; a repeated one is computed once.
-        stamps: n texts that change when the content behind the key does.
-        compute: takes positions in `keys` and yields arrays (batch, d) for them, in that order.
-        notes: gets a sentence if the file was unreadable and is rebuilt.
-        label: of the progress bar.
+    def __init__(self, shards: list[np.ndarray], where: np.ndarray):
+        self._shards = shards
+        self._where = where  # (n, 2): shard and line
+        self.shape = (len(where), shards[0].shape[1] if shards else 0)
 
-    Returns:
-        (n, d) float32.
-    """
-    known = _read(path, notes)
-    first = {}
-    for i, key in enumerate(keys):
-        first.setdefault(key, i)
-    todo = [
-        i
-        for key, i in first.items()
-        if key not in known["position"] or known["stamps"][known["position"][key]] != stamps[i]
-    ]
-    if todo:
-        known = _extend(path, known, keys, stamps, todo, compute, label)
-    if not keys:
-        return np.zeros((0, 0), np.float32)
-    return known["features"][[known["position"][key] for key in keys]]
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def chunks(self, size: int = CHUNK) -> Iterator[np.ndarray]:
+        """(<= size, d) arrays in order; only one is in memory at a time."""
+        for start in range(0, len(self), size):
+            shard, line = self._where[start : start + size].T
+            rows = np.empty((len(shard), self.shape[1]), np.float32)
+            for i in np.unique(shard):
+                rows[shard == i] = self._shards[i][line[shard == i]]
+            yield rows
+
+    def rows(self, positions: Sequence[int]) -> Features:
+        """Some of the rows, such as one replicate's."""
+        return Features(self._shards, self._where[positions])
+
+    def array(self) -> np.ndarray:
+        """All rows in memory."""
+        return np.concatenate([np.empty((0, self.shape[1]), np.float32), *self.chunks()])
 
 
-def _extend(path, known, keys, stamps, todo, compute, label) -> dict:
-    fresh: list[np.ndarray] = []
-    done, saved_at = 0, time.monotonic()
+class FeatureStore:
+    """The features in a folder. `notes` gets a sentence for each unreadable shard dropped."""
 
-    def merged() -> dict:
-        new = todo[:done]
-        replaced = {keys[i] for i in new}
-        kept = [p for key, p in known["position"].items() if key not in replaced]
-        parts = ([known["features"][kept]] if kept else []) + fresh
-        return _index(
-            [known["keys"][p] for p in kept] + [keys[i] for i in new],
-            [known["stamps"][p] for p in kept] + [stamps[i] for i in new],
-            np.concatenate(parts).astype(np.float32),
-        )
+    def __init__(self, folder: Path, notes: list[str]):
+        self.folder = folder
+        self._notes = notes
+        self._shards: list[np.ndarray] = []
+        self._position: dict[str, tuple[int, int]] = {}
+        for path in sorted(folder.glob("*.npy")):
+            self._open(path)
 
-    try:
-        with tqdm(total=len(todo), desc=label, unit="im", leave=False) as bar:
-            for batch in compute(todo):
-                fresh.append(np.asarray(batch, np.float32))
-                done += len(batch)
-                bar.update(len(batch))
-                if time.monotonic() - saved_at > SAVE_EVERY:
-                    _write(path, merged())
-                    saved_at = time.monotonic()
-    finally:
-        if done:
-            _write(path, merged())
-    if done != len(todo):
-        raise RuntimeError(f"{label}: {done} features for {len(todo)} images")
-    return merged()
+    def known(self, key: str) -> bool:
+        return key in self._position
 
+    def get(
+        self, keys: Sequence[str], compute: Callable[[list[int]], Iterator[np.ndarray]], label: str
+    ) -> Features:
+        """Features of `keys` in their order, from the folder and `compute` for what it lacks.
 
-def _index(keys: list[str], stamps: list[str], features: np.ndarray) -> dict:
-    position = {key: i for i, key in enumerate(keys)}
-    return {"keys": keys, "stamps": stamps, "features": features, "position": position}
+        Args:
+            keys: n texts without white space; a repeated one is computed once.
+            compute: takes positions in `keys` and yields arrays (batch, d) for them, in that
+                order. What it yielded is kept, at the latest a minute after, if it then fails.
+            label: of the progress bar.
+        """
+        first: dict[str, int] = {}
+        for i, key in enumerate(keys):
+            first.setdefault(key, i)
+        todo = [i for key, i in first.items() if not self.known(key)]
+        if todo:
+            self._extend(keys, todo, compute, label)
+        where = np.array([self._position[key] for key in keys], dtype=np.int64).reshape(-1, 2)
+        return Features(self._shards, where)
 
+    def _extend(self, keys, todo, compute, label) -> None:
+        fresh: list[np.ndarray] = []
+        saved, since = 0, time.monotonic()
 
-def _read(path: Path, notes: list[str]) -> dict:
-    empty = _index([], [], np.zeros((0, 0), np.float32))
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            keys, stamps = file["keys"].tolist(), file["stamps"].tolist()
-            features = file["features"]
-        if not len(keys) == len(stamps) == len(features) or features.ndim != 2:
-            raise ValueError("lengths differ")
-    except FileNotFoundError:
-        return empty
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        notes.append(f"The feature cache {path.name} was unreadable and was rebuilt.")
-        return empty
-    return _index(keys, stamps, features)
+        def save() -> None:
+            nonlocal saved, since
+            if fresh:
+                rows = np.concatenate(fresh)
+                self._write([keys[i] for i in todo[saved : saved + len(rows)]], rows)
+                saved, since = saved + len(rows), time.monotonic()
+                fresh.clear()
 
+        try:
+            with tqdm(total=len(todo), desc=label, unit="im", leave=False) as bar:
+                for batch in compute(todo):
+                    fresh.append(np.asarray(batch, np.float32))
+                    bar.update(len(batch))
+                    if time.monotonic() - since > SAVE_EVERY:
+                        save()
+        finally:
+            save()
+        if saved != len(todo):
+            raise RuntimeError(f"{label}: {saved} features for {len(todo)} images")
 
-def _write(path: Path, known: dict) -> None:
-    def write(beside: Path) -> None:
-        with beside.open("wb") as file:  # np.savez appends .npz to a path, not to an open file
-            np.savez(
-                file,
-                keys=np.array(known["keys"], dtype=np.str_),
-                stamps=np.array(known["stamps"], dtype=np.str_),
-                features=known["features"],
+    def _write(self, keys: list[str], rows: np.ndarray) -> None:
+        path = (
+            self.folder / f"{digest(keys)}.npy"
+        )  # two processes never mean different shards by it
+
+        def write(beside: Path) -> None:
+            with beside.open("wb") as file:  # np.save appends .npy to a path, not to an open file
+                np.save(file, rows)
+
+        write_atomically(path, write)
+        text = "".join(f"{key}\n" for key in keys)
+        write_atomically(path.with_suffix(".txt"), lambda beside: beside.write_text(text, "ascii"))
+        self._open(path)
+
+    def _open(self, path: Path) -> None:
+        try:
+            keys = path.with_suffix(".txt").read_text("ascii").split()
+            shard = np.lib.format.open_memmap(path, mode="r")
+            width = self._shards[0].shape[1:] if self._shards else shard.shape[1:]
+            if shard.dtype != np.float32 or shard.shape != (len(keys), *width):
+                raise ValueError("not the features of these keys")
+        except FileNotFoundError:  # interrupted before the keys were written
+            return
+        except (OSError, ValueError):
+            self._notes.append(
+                f"The feature cache {path.parent.name}/{path.name} was unreadable and was rebuilt."
             )
-
-    write_atomically(path, write)
-
-
-def file_stamp(path: Path) -> str:
-    """Size and time of last change. FileNotFoundError where there is no file."""
-    status = path.stat()
-    return f"{status.st_size}-{status.st_mtime_ns}"
+            path.unlink()
+            return
+        for line, key in enumerate(keys):
+            self._position[key] = len(self._shards), line
+        self._shards.append(shard)
 
 
 def in_batches(positions: list[int], batch_size: int) -> Iterator[list[int]]:

@@ -6,7 +6,8 @@ Equation 6 of Heusel et al. 2017 (arXiv 1706.08500):
 
 With Σi = Fiᵀ Fi, the last trace is the sum of the singular values of F1 F2ᵀ: real and
 non-negative whatever the rank, also for fewer images than features, and without the loss of half
-the digits that a square root of eigenvalues near zero means.
+the digits that a square root of eigenvalues near zero means. F is Cholesky's factor; for fewer
+images than features the centred features themselves; and from eigenvalues where neither exists.
 """
 
 from __future__ import annotations
@@ -15,33 +16,46 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.evaluate.features import CHUNK, Features
+from experiments.evaluate.statistics import Moments, moments
+
 
 @dataclass(frozen=True)
 class Gaussian:
-    """`n` samples' mean (d,) and a factor (min(n, d), d) with factorᵀ factor = covariance."""
+    """`n` samples' mean (d,) and a factor (rank, d) with factorᵀ factor = covariance."""
 
-    n: int
+    n: int | None
     mean: np.ndarray
     factor: np.ndarray
 
 
-def gaussian(features: np.ndarray) -> Gaussian:
-    """Mean and factor of the covariance (divisor n - 1) of (n, d) features.
+def gaussian(features: Features | np.ndarray) -> Gaussian:
+    """Of (n, d) features; where n > d, memory grows with d only.
 
     Raises:
         ValueError: fewer than 2 samples, or values that are not finite.
     """
-    features = np.asarray(features, dtype=np.float64)
     n, d = features.shape
+    if n > d:
+        return of_moments(moments(_chunks(features)))
+    rows = np.concatenate([np.asarray(c, np.float64) for c in _chunks(features)] or [np.empty(0)])
     if n < 2:
         raise ValueError(f"a covariance needs at least 2 images, not {n}")
-    if not np.isfinite(features).all():
+    if not np.isfinite(rows).all():
         raise ValueError("features are not finite")
-    mean = features.mean(axis=0)
-    factor = (features - mean) / np.sqrt(n - 1)
-    if n > d:
-        factor = np.linalg.qr(factor, mode="r")
-    return Gaussian(n, mean, factor)
+    mean = rows.mean(axis=0)
+    return Gaussian(n, mean, (rows - mean) / np.sqrt(n - 1))
+
+
+def of_moments(given: Moments) -> Gaussian:
+    """The same from mean and covariance."""
+    try:
+        factor = np.linalg.cholesky(given.covariance).T
+    except np.linalg.LinAlgError:  # rank-deficient, such as a feature that is always zero
+        values, vectors = np.linalg.eigh(given.covariance)
+        kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
+        factor = np.sqrt(values[kept, None]) * vectors[:, kept].T
+    return Gaussian(given.n, given.mean, factor)
 
 
 def frechet_distance(one: Gaussian, other: Gaussian) -> float:
@@ -67,3 +81,9 @@ def warnings(column: str, n: int, features: int) -> list[str]:
             "compare it only at equal n."
         ]
     return []
+
+
+def _chunks(features: Features | np.ndarray):
+    if isinstance(features, Features):
+        return features.chunks()
+    return (features[start : start + CHUNK] for start in range(0, len(features), CHUNK))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import pickle
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +15,48 @@ from torch_fidelity.feature_extractor_inceptionv3 import (
     FeatureExtractorInceptionV3,
 )
 
-from experiments.evaluate.images import to_tensor
+from experiments.evaluate.context import Context, Network
+from experiments.evaluate.hashes import file_sha256
+from experiments.evaluate.images import by_size
 from experiments.evaluate.settings import refuse
 
-STANDARD = "6726825d"  # of the SHA-256, published as the suffix of the standard weights' file name
+STANDARD = "6726825d"  # of the SHA-256, the suffix of the standard weights' published file names
 LAYER = "2048"
 
 
 def fid_column(sha256: str) -> str:
     """`FID` for the standard weights; any other file's distance says which file it was."""
-    return "FID" if sha256.startswith(STANDARD) else f"FD (Inception {sha256[:8]})"
+    return weights_column("FID", "FD", sha256)
 
 
-def file_sha256(path: Path) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def weights_column(name: str, other: str, sha256: str) -> str:
+    """`name` for the standard weights, else `other (Inception <hash>)`."""
+    return name if sha256.startswith(STANDARD) else f"{other} ({network_name(sha256)})"
+
+
+def network_name(sha256: str) -> str:
+    """`Inception`, followed by the hash of weights that are not the standard ones."""
+    return "Inception" if sha256.startswith(STANDARD) else f"Inception {sha256[:8]}"
+
+
+def inception(context: Context) -> tuple[FeatureExtractorInceptionV3, Network]:
+    """`metrics.inception_weights` as torch-fidelity computes: model and its 2,048 features."""
+
+    def load() -> tuple[FeatureExtractorInceptionV3, Network]:
+        model, sha256 = load_inception(context.settings["inception_weights"], context.device)
+        described = (
+            f"torch-fidelity {version('torch-fidelity')}'s Inception v3, layer {LAYER}, weights "
+            f"with SHA-256 {sha256[:8]}…"
+        )
+        return model, Network(
+            f"inception-v3-compat-{LAYER}-{sha256[:16]}",
+            lambda images: inception_features(model, images, context.device),
+            int(LAYER),
+            sha256,
+            described,
+        )
+
+    return context.once("inception", load)
 
 
 def load_inception(weights: Path | None, device: str) -> tuple[FeatureExtractorInceptionV3, str]:
@@ -46,7 +73,7 @@ def load_inception(weights: Path | None, device: str) -> tuple[FeatureExtractorI
         try:
             model = FeatureExtractorInceptionV3("inception-v3-compat", [LAYER])
         except (OSError, RuntimeError) as error:
-            message = f"the download of {URL_INCEPTION_V3} failed ({_first_line(error)}); "
+            message = f"the download of {URL_INCEPTION_V3} failed ({first_line(error)}); "
             raise refuse("inception_weights", None, message + "give a file") from error
         weights = Path(torch.hub.get_dir()) / "checkpoints" / URL_INCEPTION_V3.rsplit("/", 1)[1]
         return model.to(device), file_sha256(weights)
@@ -59,7 +86,7 @@ def load_inception(weights: Path | None, device: str) -> tuple[FeatureExtractorI
             "inception-v3-compat", [LAYER], feature_extractor_weights_path=str(weights)
         )
     except (OSError, RuntimeError, TypeError, EOFError, pickle.UnpicklingError) as error:
-        allowed = f"must be a state dict of torch-fidelity's Inception v3 ({_first_line(error)})"
+        allowed = f"must be a state dict of torch-fidelity's Inception v3 ({first_line(error)})"
         raise refuse("inception_weights", weights, allowed) from error
     return model.to(device), sha256
 
@@ -69,14 +96,7 @@ def inception_features(
     model: FeatureExtractorInceptionV3, images: list[Image.Image], device: str
 ) -> np.ndarray:
     """(n, 2048) float32 of RGB pictures of any sizes; the network resizes them to 299 x 299."""
-    features = []
-    start = 0
-    for i in range(1, len(images) + 1):
-        if i == len(images) or images[i].size != images[start].size:
-            batch = torch.stack([to_tensor(image) for image in images[start:i]])
-            features.append(model(batch.to(device))[0].cpu().numpy())
-            start = i
-    return np.concatenate(features)
+    return by_size(images, lambda batch: model(batch.to(device))[0].cpu().numpy())
 
 
 class _Uninitialised(FeatureExtractorInceptionV3):
@@ -115,5 +135,5 @@ def save_random_inception(path: Path, images: torch.Tensor, seed: int = 0) -> Pa
     return Path(path)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]

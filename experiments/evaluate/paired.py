@@ -1,118 +1,122 @@
-"""Pixel comparisons with the baseline's image of the same prompt and seed, through the cache."""
+"""Comparisons with the baseline's image of the same prompt and seed, each pair compared once.
+
+They are of the images as painted, whatever `metrics.painted` does before features.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from torchmetrics.functional.image import (
-    peak_signal_noise_ratio,
-    structural_similarity_index_measure,
-)
 
-from experiments.evaluate.features import cached_features, in_batches
-from experiments.evaluate.images import read_image, to_tensor
-from experiments.evaluate.painted import stamps
-from experiments.evaluate.scores import Scores
+from experiments.evaluate.context import Context
+from experiments.evaluate.features import in_batches
+from experiments.evaluate.hashes import text_key
+from experiments.evaluate.images import Preparation, to_tensor
 from experiments.store import Painted
 
 IDENTICAL = "identical images"
-PSNR, SSIM, SAME = range(3)
+Compare = Callable[[torch.Tensor, torch.Tensor], np.ndarray]
 
 
 def add_paired(
+    context: Context,
     column: str,
     metric: str,
-    which: int,
-    rows: list[Painted],
-    baseline: Painted | None,
-    settings: dict,
-    cache: Path,
-    device: str,
-    scores: Scores,
+    better: str,
+    values: Callable[[Painted], tuple[np.ndarray, np.ndarray]],
 ) -> None:
-    """Add one of the comparisons: its mean over images that differ, and the identical count."""
-    if baseline is None:
-        scores.notes.append(f"{column}: left out, there are no images of the baseline row.")
-        return
-    scores.add_column(column, metric, "higher")
-    for row in rows:
-        values = compare(row, baseline, settings["batch_size"], cache, device, scores.notes)
-        scores.add_mean(row.row, column, values[:, which])
-        scores.add_per_image(row.row, metric, values[:, which])
+    """Add a comparison: mean over images that differ, bad tail, and the identical count.
+
+    Args:
+        better: `higher` or `lower`; the tail is the 5th percentile or the 95th.
+        values: of a row, as `compare` gives them for one value a pair.
+    """
+    scores, tail = context.scores, 5 if better == "higher" else 95
+    scores.add_column(column, metric, better)
+    for row in context.rows:
+        found, same = values(row)
+        scores.add_mean(row.row, column, found)
+        scores.add_per_image(row.row, metric, found)
+        differing = found[np.isfinite(found)]
+        if len(differing):
+            percentile = float(np.percentile(differing.astype(np.float64), tail))
+            scores.add_beside(row.row, column, f"{tail}th percentile", percentile)
         if IDENTICAL not in scores.figures[row.row]:
-            same = values[:, SAME]
             compared = int(np.isfinite(same).sum())
             scores.add(row.row, IDENTICAL, int(np.nansum(same)), compared)
             scores.add_per_image(row.row, "identical", same)
-            if compared < len(values):
+            if compared < len(same):
                 scores.notes.append(
-                    f"Row {row.row}: {len(values) - compared} images have no counterpart in the "
-                    "baseline row and are left out of PSNR and SSIM."
+                    f"Row {row.row}: {len(same) - compared} images have no counterpart in the "
+                    "baseline row and are left out of the comparisons with it."
                 )
     if IDENTICAL not in scores.protocol["columns"]:
         scores.add_column(IDENTICAL, "identical", None)
-        scores.notes.append(
-            "PSNR and SSIM: against the baseline row's image of the same prompt and seed, means "
-            "over the images that differ from it; identical ones are counted apart."
-        )
+    scores.notes.append(
+        f"{column}: against the baseline row's image of the same prompt and seed, as painted; mean "
+        "over the images that differ from it (identical ones are counted apart), and their "
+        f"{tail}th percentile."
+    )
+
+
+def without_baseline(context: Context, column: str) -> bool:
+    """Whether there is nothing to compare with; a note then."""
+    if context.baseline is None:
+        context.notes.append(f"{column}: left out, there are no images of the baseline row.")
+    return context.baseline is None
 
 
 def compare(
-    row: Painted,
-    baseline: Painted,
-    batch_size: int,
-    cache: Path,
-    device: str,
-    notes: list[str],
-) -> np.ndarray:
-    """(n, 3): PSNR in dB, SSIM, and 1 where the images are identical, else 0.
+    context: Context, row: Painted, folder: str, size: int, function: Compare
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, size) values of a row's pairs, and (n,) 1 where the images are identical, else 0.
 
-    PSNR and SSIM of identical images are NaN, not infinity and 1: they would swamp a mean. All
-    three are NaN where the baseline lacks the prompt and seed.
+    Values of identical images are NaN, not infinity and 1: they would swamp a mean. All are NaN
+    where the baseline lacks the prompt and seed.
+
+    Args:
+        folder: of the kept values, among the features.
+        function: of two (1, 3, height, width) float32 batches from 0 to 1, to (size,).
+
+    Raises:
+        ValueError: a pair's images differ in size.
     """
-    values = np.full((len(row.prompts), 3), np.nan, np.float32)
+    baseline = context.baseline
+    values = np.full((len(row.prompts), size + 1), np.nan, np.float32)
     if row.painter == baseline.painter:
         shared = {p.key for p in baseline.prompts}
-        values[[i for i, p in enumerate(row.prompts) if p.key in shared], SAME] = 1
-        return values
+        values[[i for i, p in enumerate(row.prompts) if p.key in shared], size] = 1
+        return values[:, :size], values[:, size]
     positions = {p.key: i for i, p in enumerate(baseline.prompts)}
     paired = [(i, positions[p.key]) for i, p in enumerate(row.prompts) if p.key in positions]
-    mine, theirs = stamps(row), stamps(baseline)
+    mine, theirs = context.hashes(row), context.hashes(baseline)
 
     def compute(todo: list[int]) -> Iterator[np.ndarray]:
-        for batch in in_batches(todo, batch_size):
-            pairs = [(row.images[paired[k][0]], baseline.images[paired[k][1]]) for k in batch]
-            yield np.concatenate([_compare(*pair, row.row, device) for pair in pairs])
+        paths = [p for k in todo for p in (row.images[paired[k][0]], baseline.images[paired[k][1]])]
+        batches = context.load(paths, Preparation(), 2 * context.settings["batch_size"])
+        for ks, images in zip(
+            in_batches(todo, context.settings["batch_size"]), batches, strict=True
+        ):
+            rows = np.full((len(ks), size + 1), np.nan, np.float32)
+            for line, k in enumerate(ks):
+                image, target = images[2 * line : 2 * line + 2]
+                if image.size != target.size:
+                    raise ValueError(
+                        f"row {row.row}: {row.images[paired[k][0]]} has {image.size[0]} x "
+                        f"{image.size[1]} pixels, the baseline's image {target.size[0]} x "
+                        f"{target.size[1]}"
+                    )
+                one, other = to_tensor(image), to_tensor(target)
+                rows[line, size] = torch.equal(one, other)
+                if not rows[line, size]:
+                    pair = (x.to(context.device)[None].float() / 255 for x in (one, other))
+                    rows[line, :size] = function(*pair)
+            yield rows
 
-    found = cached_features(
-        cache / "psnr-ssim" / f"{row.painter}-against-{baseline.painter}.npz",
-        [row.prompts[i].key for i, _ in paired],
-        [f"{mine[i]} {theirs[j]}" for i, j in paired],
-        compute,
-        notes,
-        f"PSNR and SSIM of {row.row}",
-    )
+    keys = [text_key(mine[i], theirs[j]) for i, j in paired]
     if paired:
+        found = context.store(folder).get(keys, compute, f"{folder} of {row.row}").array()
         values[[i for i, _ in paired]] = found
-    return values
-
-
-def _compare(path: Path, baseline_path: Path, row: str, device: str) -> np.ndarray:
-    """(1, 3) as above, by torchmetrics on RGB values from 0 to 1."""
-    image, target = read_image(path), read_image(baseline_path)
-    if image.size != target.size:
-        raise ValueError(
-            f"row {row}: {path} has {image.size[0]} x {image.size[1]} pixels, the baseline's "
-            f"image {target.size[0]} x {target.size[1]}"
-        )
-    one, other = to_tensor(image), to_tensor(target)
-    if torch.equal(one, other):
-        return np.array([[np.nan, np.nan, 1]])
-    one, other = (x.to(device)[None].float() / 255 for x in (one, other))
-    psnr = peak_signal_noise_ratio(one, other, data_range=1.0)
-    # float32: torch's convolution in float64 is 25 times slower on a CPU for the fifth decimal.
-    ssim = structural_similarity_index_measure(one, other, data_range=1.0)
-    return np.array([[float(psnr), float(ssim), 0]])
+    return values[:, :size], values[:, size]

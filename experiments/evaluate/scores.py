@@ -23,16 +23,26 @@ class Scores:
         counts: {row: {column: number of images behind the figure}}.
         errors: {row: {column: standard error of the mean over the images}}, None where a figure
             is no mean over images (Fréchet distances).
+        beside: {row: {column: {what: value}}}, further figures of a column: its tail ("5th
+            percentile", of LPIPS "95th percentile"), or the deviation of KID ("std over 100
+            subsets") and Inception Score. Files of older versions have none.
+        replicates: {row: {column: [value]}}, a figure of a whole set (a Fréchet distance) once a
+            replicate, where a row has several.
         per_image: one line an image: row, prompt, seed, source and the values by image of the
-            metrics that have them (clip, psnr in dB, ssim, identical); NaN where undefined.
+            metrics that have them (CLIP scores, psnr in dB, ssim, lpips, identical); NaN where
+            undefined.
         notes: what a reader of the figures must know, one sentence or two each.
-        protocol: {"columns": {column: {"metric", "better": "higher" | "lower" | None, "note"}},
-            and one entry a metric with what it computed on}.
+        protocol: {"columns": {column: {"metric", "better": "higher" | "lower" | None}}, one
+            entry a metric with what it computed on, "painted": what was done to painted images
+            before features, "audit": {row: {kind: {"count", "images"}}} of black, constant and
+            duplicate images}.
     """
 
     figures: dict[str, dict[str, float | int | None]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     errors: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    beside: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    replicates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     per_image: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(TEXTS)))
     notes: list[str] = field(default_factory=list)
     protocol: dict = field(default_factory=lambda: {"columns": {}})
@@ -50,6 +60,8 @@ class Scores:
             figures={name: {} for name in names},
             counts={name: {} for name in names},
             errors={name: {} for name in names},
+            beside={name: {} for name in names},
+            replicates={name: {} for name in names},
             per_image=pd.DataFrame(lines, columns=list(TEXTS)),
         )
 
@@ -60,6 +72,12 @@ class Scores:
         self.figures[row][column] = value
         self.counts[row][column] = n
         self.errors[row][column] = error
+
+    def add_replicates(self, row: str, column: str, values: list[float]) -> None:
+        self.replicates[row][column] = values
+
+    def add_beside(self, row: str, column: str, what: str, value: float) -> None:
+        self.beside[row].setdefault(column, {})[what] = value
 
     def add_mean(self, row: str, column: str, values) -> None:
         """The mean over the values that are not NaN, with its standard error."""
@@ -75,7 +93,7 @@ class Scores:
 
     def save(self, folder: Path) -> None:
         """Write `metrics.json` and `per_image.csv` into `folder`."""
-        parts = ("figures", "counts", "errors", "notes", "protocol")
+        parts = ("figures", "counts", "errors", "beside", "replicates", "notes", "protocol")
         table = self.per_image.map(escape_cell)
         write_atomically(folder / "per_image.csv", lambda beside: table.to_csv(beside, index=False))
         write_json(folder / "metrics.json", {part: getattr(self, part) for part in parts})

@@ -5,20 +5,10 @@ Wang et al. 2004: Gaussian window of 11 pixels with sigma 1.5, over RGB, values 
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from experiments.evaluate.paired import SSIM, add_paired
-from experiments.evaluate.scores import Scores
-from experiments.store import Painted
+from experiments.evaluate.context import Context
+from experiments.evaluate.psnr import add_similarity
 
 
-def measure(
-    rows: list[Painted],
-    baseline: Painted | None,
-    settings: dict,
-    cache: Path,
-    device: str,
-    scores: Scores,
-) -> None:
+def measure(context: Context) -> None:
     """Add each row's mean over images that differ from the baseline's."""
-    add_paired("SSIM", "ssim", SSIM, rows, baseline, settings, cache, device, scores)
+    add_similarity(context, "SSIM", "ssim", 1)

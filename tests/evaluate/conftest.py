@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers import BitImageProcessor, Dinov2Config, Dinov2Model
 
 from experiments.evaluate.inception import save_random_inception
 from experiments.store import Painted, Prompt
@@ -34,6 +35,17 @@ def write_pictures(folder, row: str, pictures, captions=None, seed: int = 0) -> 
     return Painted(row, f"painter-{row}", prompts, paths)
 
 
+class Reckless:
+    def __reduce__(self):
+        return print, ("unpickled",)
+
+
+@pytest.fixture(scope="session")
+def reckless():
+    """What a file may hold that must not be unpickled: it prints `unpickled`."""
+    return Reckless()
+
+
 @pytest.fixture(scope="session")
 def textured():
     return textured_pictures
@@ -42,6 +54,19 @@ def textured():
 @pytest.fixture(scope="session")
 def write_row():
     return write_pictures
+
+
+@pytest.fixture(scope="session")
+def photographs():
+    """Function that fills a folder with pictures as PNG and returns it."""
+
+    def write(folder, pictures):
+        folder.mkdir(parents=True)
+        for i, picture in enumerate(pictures):
+            Image.fromarray(picture).save(folder / f"{i:03d}.png")
+        return folder
+
+    return write
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +86,20 @@ def scorer(tmp_path_factory):
     networks.build_scorer(tokenizer).save_pretrained(folder)
     networks.build_image_processor().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dinov2(tmp_path_factory):
+    """A small Dinov2Model with random weights, saved as a folder."""
+    folder = tmp_path_factory.mktemp("dinov2")
+    torch.manual_seed(0)
+    config = Dinov2Config(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
+    )
+    Dinov2Model(config).save_pretrained(folder)
+    size = {"size": {"shortest_edge": 32}, "crop_size": {"height": 28, "width": 28}}
+    BitImageProcessor(**size).save_pretrained(folder)
     return folder
 
 

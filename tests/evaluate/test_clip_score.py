@@ -1,11 +1,15 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
 from experiments.config import ConfigError
 from experiments.evaluate import evaluate_rows
+from experiments.evaluate.clip_score import scaled_cosines
 from experiments.evaluate.frechet import frechet_distance, gaussian
 from experiments.toy import scenes
 
@@ -33,9 +37,11 @@ def direct(folder, row):
 @pytest.fixture(scope="module")
 def scores(scorer, scene_rows, tmp_path_factory):
     metrics = {
-        "names": ["fd_toy", "clip_toy", "clip_score"],
+        "names": ["fd_toy", "clip_toy", "clip_score", "fd_clip"],
         "scorer": str(scorer),
         "clip_model": str(scorer),
+        "fd_clip_model": str(scorer),
+        "reference": str(scene_rows[0].images[0].parent),
         "reference_scenes": 80,
         "batch_size": 4,
     }
@@ -59,6 +65,29 @@ def test_the_column_says_which_model_and_which_scaling(scorer, scores):
     column = f"CLIP score ({scorer.name}, 100·cos)"
     assert scores.figures["merged"][column] == scores.figures["merged"]["CLIP (toy)"]
     assert scores.protocol["columns"][column] == {"metric": "clip_score", "better": "higher"}
+
+
+def test_hessels_scaling_is_in_the_name_and_nothing_is_below_zero(scorer, scene_rows, tmp_path):
+    metrics = {"names": ["clip_score"], "clip_model": str(scorer), "clip_scaling": "hessel"}
+    found = evaluate_rows(scene_rows, None, metrics, tmp_path, "cpu")
+    column = f"CLIP score ({scorer.name}, 2.5·max(cos, 0))"
+    cosines, _ = direct(scorer, scene_rows[1])
+    expected = 2.5 * np.maximum(cosines / 100, 0)
+    assert found.figures["merged"] == {column: pytest.approx(expected.mean(), abs=1e-5)}
+    vectors = np.array([[1.0, 0], [0, 2]])
+    assert scaled_cosines(vectors, -vectors, "hessel").tolist() == [0, 0]
+    assert scaled_cosines(vectors, -vectors, "cosine100").tolist() == [-100, -100]
+    assert scaled_cosines(vectors, 3 * vectors, "hessel").tolist() == [2.5, 2.5]
+
+
+def test_fd_clip_is_the_distance_in_the_models_features(scorer, scene_rows, scores):
+    # The reference is the baseline's own pictures.
+    sets = [gaussian(direct(scorer, row)[1]) for row in scene_rows]
+    column = f"FD-CLIP ({scorer.name})"
+    expected = frechet_distance(sets[1], sets[0])
+    assert scores.figures["merged"][column] == pytest.approx(expected, rel=1e-3)
+    assert scores.figures["baseline"][column] < 1e-3 * expected
+    assert scores.protocol["fd_clip"]["reference_images"] == 6
 
 
 def test_fd_toy_is_the_distance_to_held_out_scenes(write_row, scorer, scene_rows, scores, tmp_path):
@@ -100,10 +129,6 @@ def test_a_hub_model_out_of_reach_names_the_key(write_row, tmp_path, monkeypatch
 
 
 def test_a_scorer_whose_weights_are_incomplete_is_refused(write_row, scorer, tmp_path):
-    import shutil
-
-    from safetensors.torch import load_file, save_file
-
     folder = shutil.copytree(scorer, tmp_path / "cut")
     weights = load_file(folder / "model.safetensors")
     weights.pop("visual_projection.weight")
@@ -111,3 +136,22 @@ def test_a_scorer_whose_weights_are_incomplete_is_refused(write_row, scorer, tmp
     row = write_row(tmp_path, "r", [np.zeros((64, 64, 3), np.uint8)])
     with pytest.raises(ConfigError, match=r"lack visual_projection.weight"):
         evaluate_rows([row], None, {"names": ["clip_toy"], "scorer": str(folder)}, tmp_path, "cpu")
+
+
+def test_weights_that_are_broken_or_would_run_code_are_refused_in_one_line(
+    write_row, scorer, reckless, tmp_path, capsys
+):
+    row = write_row(tmp_path, "r", [np.zeros((64, 64, 3), np.uint8)])
+    folder = shutil.copytree(scorer, tmp_path / "broken")
+    metrics = {"names": ["clip_toy"], "scorer": str(folder)}
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:1000])
+    with pytest.raises(ConfigError, match=r"metrics.scorer=.*broken: cannot be loaded") as caught:
+        evaluate_rows([row], None, metrics, tmp_path, "cpu")
+    assert "\n" not in str(caught.value)
+    (folder / "model.safetensors").unlink()
+    torch.save(reckless, folder / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match=r"metrics.scorer=.*broken: cannot be loaded") as caught:
+        evaluate_rows([row], None, metrics, tmp_path, "cpu")
+    assert "\n" not in str(caught.value)
+    assert "unpickled" not in capsys.readouterr().out

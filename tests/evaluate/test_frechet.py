@@ -1,10 +1,13 @@
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
-from experiments.evaluate.frechet import frechet_distance, gaussian, warnings
+from experiments.evaluate.frechet import frechet_distance, gaussian, of_moments, warnings
+from experiments.evaluate.statistics import Moments
 
 
 def by_square_root(one, other):
@@ -85,3 +88,43 @@ def test_few_images_are_warned_about_with_their_number():
     assert "n = 100 " in warnings("FD", 100, 64)[0]
     assert "rank" not in warnings("FD", 100, 64)[0]
     assert warnings("FID", 5000, 2048) == []
+
+
+def test_features_that_never_vary_are_no_obstacle():
+    # No Cholesky factor exists: the factor comes from eigenvalues.
+    rng = np.random.default_rng(7)
+    one, other = (rng.normal(size=(300, 12)) for _ in range(2))
+    expected = frechet_distance(gaussian(one), gaussian(other))
+    dead = [np.insert(x, 5, 3.0, axis=1) for x in (one, other)]
+    assert frechet_distance(*map(gaussian, dead)) == pytest.approx(expected, rel=1e-9)
+    repeated = [np.concatenate([x, x[:, :4] @ np.ones((4, 1))], axis=1) for x in (one, other)]
+    assert frechet_distance(gaussian(repeated[0]), gaussian(repeated[0])) < 1e-6
+    assert frechet_distance(*map(gaussian, repeated)) > expected
+
+
+def test_moments_and_features_give_the_same_distance():
+    rng = np.random.default_rng(8)
+    one, other = rng.normal(size=(200, 10)), rng.normal(size=(9, 10)) + 1
+    known = of_moments(Moments(None, other.mean(axis=0), np.cov(other, rowvar=False)))
+    expected = frechet_distance(gaussian(one), gaussian(other))
+    assert frechet_distance(gaussian(one), known) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.long
+def test_three_times_faster_than_the_matrix_square_root_at_2048_features():
+    rng = np.random.default_rng(9)
+    sets = [rng.normal(size=(n, 2048)) * rng.uniform(0.2, 2, 2048) for n in (4096, 5000)]
+    covariances = [np.cov(x, rowvar=False) for x in sets]
+    means = [x.mean(axis=0) for x in sets]
+    start = time.process_time()
+    ours = frechet_distance(
+        *(of_moments(Moments(None, m, c)) for m, c in zip(means, covariances, strict=True))
+    )
+    seconds = time.process_time() - start
+    start = time.process_time()
+    root = sqrtm(covariances[0] @ covariances[1])
+    theirs = time.process_time() - start
+    shift = means[0] - means[1]
+    expected = shift @ shift + np.trace(covariances[0] + covariances[1] - 2 * root.real)
+    assert ours == pytest.approx(expected, rel=1e-6)
+    assert theirs >= 3 * seconds, f"{seconds:.1f} s against {theirs:.1f} s"

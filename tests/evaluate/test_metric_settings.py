@@ -1,16 +1,19 @@
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
 
 from experiments.config import ROOT, ConfigError
-from experiments.evaluate.settings import DEFAULTS, check_metrics, list_images
+from experiments.evaluate.entry import METRICS
+from experiments.evaluate.settings import DEFAULTS, NAMES, check_metrics, list_images
+from experiments.evaluate.statistics import write_statistics
 
 
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
         ({"name": ["fid"]}, "metrics.name=.*unknown key; known are names"),
-        ({"names": ["fud"]}, "metrics.names=fud: must be one of fid, clip_score"),
+        ({"names": ["fud"]}, "metrics.names=fud: must be one of fid, .*clip_score"),
         ({"names": "fid"}, "metrics.names=fid: must be a list"),
         ({"names": ["fid"]}, "metrics.reference=null: must be a folder of images"),
         ({"names": ["fid"], "reference": "/no/such"}, "metrics.reference=/no/such: does not exist"),
@@ -25,6 +28,23 @@ from experiments.evaluate.settings import DEFAULTS, check_metrics, list_images
         ({"reference_size": {"size": "big"}}, "size=big: must be painted, original or pixels"),
         ({"reference_size": {"zoom": 2}}, "reference_size.zoom=2: unknown key"),
         ({"reference_size": 512}, "reference_size=512: must have the keys"),
+        ({"painted": "jpeg"}, "painted=jpeg: must have the keys format, quality, size, filter"),
+        ({"painted": {"format": "gif"}}, "painted.format=gif: must be one of png, jpeg"),
+        ({"painted": {"quality": 90}}, "painted.quality=90: must be null where .* is png"),
+        ({"painted": {"format": "jpeg", "quality": 0}}, "quality=0: must be an integer from 1"),
+        ({"painted": {"format": "jpeg", "quality": 101}}, "quality=101: must be an integer"),
+        ({"painted": {"size": "painted"}}, "painted.size=painted: must be original or pixels"),
+        ({"painted": {"filter": "sinc"}}, "painted.filter=sinc: must be one of"),
+        ({"painted": {"crop": "none"}}, "painted.crop=none: unknown key"),
+        ({"workers": -1}, "metrics.workers=-1: must be an integer >= 0, or null"),
+        ({"workers": "all"}, "metrics.workers=all"),
+        ({"clip_scaling": 100}, "clip_scaling=100: must be one of cosine100, hessel"),
+        ({"lpips_net": "alexnet"}, "lpips_net=alexnet: must be one of alex, vgg, squeeze"),
+        ({"kid_subset_size": 1}, "kid_subset_size=1: must be an integer >= 2"),
+        ({"kid_subsets": 0}, "kid_subsets=0: must be an integer >= 1"),
+        ({"names": ["lpips"], "lpips_backbone": "/no/such"}, "lpips_backbone=/no/such: does not"),
+        ({"names": ["isc"], "inception_weights": "/no/such"}, "inception_weights=/no/such: does"),
+        ({"names": ["fd_dinov2"]}, "metrics.reference=null: must be a folder of images"),
     ],
 )
 def test_each_mistake_is_one_line_with_key_value_and_what_is_allowed(metrics, message):
@@ -41,6 +61,34 @@ def test_an_empty_reference_folder_and_a_folder_as_weights_are_refused(textured,
         check_metrics(
             {"names": ["fid"], "reference": str(tmp_path), "inception_weights": str(tmp_path)}
         )
+
+
+def test_every_metric_can_be_asked_for():
+    assert set(NAMES) == set(METRICS)
+
+
+def test_a_reference_is_a_folder_a_list_or_statistics(textured, tmp_path):
+    def check(path, *names):
+        return check_metrics({"names": names, "reference": str(path)})["reference"]
+
+    statistics = tmp_path / "s.npz"
+    write_statistics(statistics, np.zeros(3), np.eye(3))
+    assert check(statistics, "fid", "fid_pytorch_fid") == statistics
+    with pytest.raises(ConfigError, match=r"s.npz: kid, prc need images, statistics do not"):
+        check(statistics, "fid", "kid", "prc")
+    write_statistics(statistics, np.full(3, np.nan), np.eye(3))
+    with pytest.raises(ConfigError, match=r"metrics.reference=.*s.npz: mu or sigma holds NaN"):
+        check(statistics, "fid")
+    listed = tmp_path / "set.txt"
+    for text, reason in (
+        ("# only: a header\n", "lists no image"),
+        ("a photograph\n", "line 1 is not"),
+        (f"{'0' * 64}  none.png\n", "1 of its 1 files are missing"),
+    ):
+        listed.write_text(text)
+        with pytest.raises(ConfigError, match=rf"metrics.reference=.*set.txt: {reason}") as caught:
+            check(listed, "kid")
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["standard", "toy"])

@@ -3,9 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torchmetrics.functional.image import structural_similarity_index_measure
 
-from experiments.evaluate import evaluate_rows
+from experiments.evaluate import evaluate_rows, psnr
 from experiments.store import Prompt
 
 METRICS = {"names": ["psnr", "ssim"]}
@@ -30,6 +31,11 @@ def test_psnr_by_hand_and_identical_images_apart(textured, write_row, tmp_path):
     assert table["ssim"].iloc[2:].isna().all()
     assert table["identical"].tolist() == [0, 0, 1, 1]
     assert 0.9 < scores.figures["row"]["SSIM"] < 1
+    # The bad tail, of the images that differ.
+    for column, values in (("PSNR (dB)", expected), ("SSIM", table["ssim"].iloc[:2])):
+        tail = np.percentile(np.asarray(values, dtype=float), 5)
+        assert scores.beside["row"][column] == {"5th percentile": pytest.approx(tail, abs=1e-4)}
+    assert scores.beside["baseline"] == {}
 
     same = scores.figures["baseline"]
     assert same["PSNR (dB)"] is None
@@ -74,6 +80,30 @@ def test_pairs_are_found_by_prompt_and_seed_not_by_position(textured, write_row,
     assert scores.figures["row"]["identical images"] == 3
     assert any("1 images have no counterpart" in note for note in scores.notes)
     assert scores.per_image["identical"].isna().tolist() == [False, False, False, True]
+
+
+def test_pairs_are_compared_once_and_again_where_an_image_was_edited(
+    textured, write_row, tmp_path, monkeypatch
+):
+    compared = []
+    original = psnr._both
+    monkeypatch.setattr(
+        "experiments.evaluate.psnr._both", lambda *pair: compared.append(1) or original(*pair)
+    )
+    baseline = write_row(tmp_path, "baseline", textured(3, 36))
+    row = write_row(tmp_path, "row", textured(3, 36, contrast=50))
+    first = evaluate_rows([baseline, row], baseline, METRICS, tmp_path, "cpu")
+    assert len(compared) == 3
+    assert (
+        evaluate_rows([row], baseline, METRICS, tmp_path, "cpu").figures["row"]
+        == (first.figures["row"])
+    )
+    assert len(compared) == 3
+    Image.fromarray(textured(1, 37)[0]).save(baseline.images[2])
+    again = evaluate_rows([row], baseline, METRICS, tmp_path, "cpu")
+    assert len(compared) == 4
+    assert again.figures["row"]["SSIM"] < first.figures["row"]["SSIM"]
+    assert any("1 images of row baseline are not those" in note for note in again.notes)
 
 
 def test_other_sizes_and_missing_files_are_named(textured, write_row, tmp_path):

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +17,7 @@ def test_scores_come_back_as_they_were_saved(write_row, tmp_path):
     scores.add_mean("one", "SSIM", [0.5, 0.7, np.nan])
     scores.add("two", "SSIM", None, 0)
     scores.add_per_image("one", "ssim", np.array([0.5, 0.7] + [np.nan] * 5))
+    scores.add_beside("one", "SSIM", "5th percentile", 0.51)
     scores.notes.append("a note")
     scores.save(tmp_path / "run")
     loaded = Scores.load(tmp_path / "run")
@@ -22,6 +25,7 @@ def test_scores_come_back_as_they_were_saved(write_row, tmp_path):
     assert loaded.counts == scores.counts
     assert loaded.errors["one"]["SSIM"] == pytest.approx(0.1)
     assert loaded.notes == ["a note"]
+    assert loaded.beside == {"one": {"SSIM": {"5th percentile": 0.51}}, "two": {}}
     assert loaded.protocol == scores.protocol
     assert loaded.per_image["prompt"].tolist() == CAPTIONS * 2
     assert loaded.per_image["ssim"].dropna().tolist() == [0.5, 0.7]
@@ -34,3 +38,12 @@ def test_a_mean_without_values_is_undefined_not_nan(write_row, tmp_path):
     scores.add_mean("r", "PSNR (dB)", [np.nan])
     assert scores.figures["r"] == {"PSNR (dB)": None}
     assert scores.counts["r"] == {"PSNR (dB)": 0}
+
+
+def test_files_from_before_tails_were_kept_can_be_read(write_row, tmp_path):
+    row = write_row(tmp_path, "r", [np.zeros((8, 8, 3), np.uint8)])
+    Scores.of([row]).save(tmp_path / "run")
+    saved = json.loads((tmp_path / "run/metrics.json").read_text())
+    del saved["beside"]
+    (tmp_path / "run/metrics.json").write_text(json.dumps(saved))
+    assert Scores.load(tmp_path / "run").beside == {}

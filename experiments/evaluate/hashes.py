@@ -1,0 +1,71 @@
+"""SHA-256 of image files, known again by size and time of change without reading them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from experiments.store import read_json, write_json
+
+
+def file_sha256(path: Path) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text_key(*texts: str) -> str:
+    """A key of the same form for what is no file."""
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+def hash_files(
+    names: Sequence[str], paths: Sequence[Path], index: Path, notes: list[str], label: str
+) -> tuple[list[str], int]:
+    """The files' hashes, and how many files have another content than when last asked for.
+
+    Args:
+        names: of the files, under which `index` knows them.
+        index: JSON file {name: "size mtime_ns sha256"}, brought up to date.
+        notes: gets a sentence if the index was unreadable.
+        label: of the progress bar.
+
+    Raises:
+        FileNotFoundError: a file is missing; `filename` says which.
+    """
+    known, changed, fresh = _read(index, notes), 0, False
+    try:
+        for name, path in zip(tqdm(names, desc=label, unit="im", leave=False), paths, strict=True):
+            status = path.stat()
+            size, time, sha256 = known.get(name, ("", "", ""))
+            if (size, time) != (str(status.st_size), str(status.st_mtime_ns)):
+                found = file_sha256(path)
+                changed += sha256 not in ("", found)
+                known[name] = (str(status.st_size), str(status.st_mtime_ns), found)
+                fresh = True
+    finally:
+        if fresh:
+            write_json(index, {name: " ".join(entry) for name, entry in known.items()})
+    return [known[name][2] for name in names], changed
+
+
+def known_hashes(names: Sequence[str], index: Path) -> list[str] | None:
+    """The hashes as last asked for, without looking at the files; None if one is unknown."""
+    known = _read(index, [])
+    return [known[name][2] for name in names] if all(name in known for name in names) else None
+
+
+def _read(index: Path, notes: list[str]) -> dict[str, tuple[str, ...]]:
+    try:
+        known = {name: tuple(entry.split(" ")) for name, entry in read_json(index).items()}
+        if any(len(entry) != 3 for entry in known.values()):
+            raise ValueError("not three words")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError):
+        notes.append(f"The index of file hashes {index.name} was unreadable and was rebuilt.")
+        return {}
+    return known

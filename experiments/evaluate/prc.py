@@ -1,0 +1,49 @@
+"""Precision and recall of painted images: how many lie among photographs, and the reverse.
+
+Kynkäänniemi et al. 2019 (arXiv 1904.06991) through torch-fidelity: balls to the third nearest
+neighbour. In the Inception v3 features that FID uses, which is in the columns' names: the paper's,
+and torch-fidelity's unless it is told otherwise, are VGG-16's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch_fidelity.metric_prc import (
+    KEY_METRIC_PRECISION,
+    KEY_METRIC_RECALL,
+    prc_features_to_metric,
+)
+
+from experiments.evaluate.context import Context
+from experiments.evaluate.distance import say_what_was_compared
+from experiments.evaluate.inception import inception, network_name
+from experiments.evaluate.reference import reference
+
+NEIGHBOURS = 3  # torch-fidelity's own
+COLUMNS = {KEY_METRIC_PRECISION: "Precision", KEY_METRIC_RECALL: "Recall"}
+
+
+def measure(context: Context) -> None:
+    """Add each row's precision and recall, 0 to 1, higher is better."""
+    _, network = inception(context)
+    target = reference(context, network)
+    where = network_name(network.sha256)
+    columns = {key: f"{name} ({where})" for key, name in COLUMNS.items()}
+    for key, column in columns.items():
+        context.scores.add_column(column, key, "higher")
+    theirs = torch.from_numpy(target.features.array())
+    for row in context.rows:
+        n, found = len(row.prompts), {}
+        if min(n, target.n) > NEIGHBOURS:
+            found = prc_features_to_metric(
+                torch.from_numpy(context.painted(row, network).array()),
+                theirs,
+                prc_neighborhood=NEIGHBOURS,
+                save_cpu_ram=True,
+                verbose=False,
+            )
+        for key, column in columns.items():
+            context.scores.add(row.row, column, found.get(key), n)
+    both = " and ".join(columns.values())
+    say_what_was_compared(context, network, both, "prc", target)
+    context.notes[-1] += f" Balls to neighbour {NEIGHBOURS}; both depend on the numbers of images."

@@ -1,0 +1,63 @@
+"""Loading a transformers model in float32 from the hub or a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, PreTrainedModel
+
+from experiments.config import ConfigError
+from experiments.evaluate.settings import refuse
+
+
+def load_pretrained(
+    kind: type[PreTrainedModel], name: str | Path, key: str
+) -> tuple[PreTrainedModel, str]:
+    """The model, in evaluation mode on the CPU, and the SHA-256 of its weights.
+
+    Args:
+        kind: the class to load.
+        name: hub name or folder.
+        key: the config key that named it, for the error.
+
+    Raises:
+        ConfigError: a model of another type, incomplete weights, or no download.
+    """
+    name = str(name)
+    with readable(kind.__name__, name, key):
+        found = AutoConfig.from_pretrained(name).model_type
+        if found != kind.config_class.model_type:
+            raise refuse(key, name, f"must be a {kind.__name__}, not a model of type {found}")
+        # Weights kept as fp16 are computed with in fp32: scores do not depend on the storage.
+        model, loading = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
+    if loading["missing_keys"]:
+        missing = sorted(loading["missing_keys"])[0]
+        raise refuse(key, name, f"the weights lack {missing} and perhaps more")
+    weights = hashlib.sha256()
+    for parameter, value in sorted(model.state_dict().items()):
+        weights.update(f"{parameter} {tuple(value.shape)}".encode())
+        weights.update(value.contiguous().numpy().tobytes())
+    return model.eval().requires_grad_(False), weights.hexdigest()
+
+
+@contextmanager
+def readable(kind: str, name: str, key: str) -> Iterator[None]:
+    """Turns what transformers raises for a missing or broken file into one line."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise refuse(key, name, f"cannot be loaded as a {kind} ({reason})") from error
+
+
+def shown(name: str | Path) -> str:
+    """A hub name, or the name of a folder, for a column."""
+    return name.name if isinstance(name, Path) else name
