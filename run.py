@@ -15,13 +15,15 @@ import hydra
 from omegaconf import DictConfig
 
 from experiments import messages
-from experiments.config import ROOT
+from experiments.config import ROOT, bad
 
 
 @hydra.main(version_base="1.3", config_path=str(ROOT / "configs"), config_name="config")
 def job(cfg: DictConfig) -> None:
     from experiments import runner
 
+    if cfg.plan is not None:
+        raise bad("plan", cfg.plan, "plans an experiment; add +experiment=<name>")
     if cfg.row is not None:
         runner.run_row(cfg)
     elif cfg.debug == "row":

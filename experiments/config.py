@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("generate", "evaluate", "time", "report")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 ATTENTION = ("fused", "math")
+SPLITS = ("tune", "report")
 SCHEDULERS = ("plms", "ddim", "dpm++2m", "euler")
 
 
@@ -59,8 +60,10 @@ def require_number(key: str, value: Any, least: float) -> None:
 def check(cfg: DictConfig) -> None:
     """Raise ConfigError for the first setting that cannot be; loads no model."""
     require_integer("seed", cfg.seed, 0)
+    require_integer("replicates", cfg.replicates, 1)
     require_choice("dtype", cfg.dtype, DTYPES)
     require_choice("attention", cfg.attention, ATTENTION)
+    require_choice("plan", plain(cfg.plan), ("null", "power"))
     require_choice("debug", plain(cfg.debug), ("null", "row"))
     if not isinstance(cfg.stages, ListConfig) or not cfg.stages:
         raise bad("stages", cfg.stages, f"must be a list of {', '.join(STAGES)}")
@@ -78,6 +81,8 @@ def check(cfg: DictConfig) -> None:
     require_integer("timing.warmup", cfg.timing.warmup, 0)
     require_integer("timing.batch_size", cfg.timing.batch_size, 1)
     require_integer("prompts.limit", cfg.prompts.limit, 1, optional=True)
+    require_choice("prompts.split", plain(cfg.prompts.split), ("null", *SPLITS))
+    require_number("prompts.tune_share", cfg.prompts.tune_share, 0)
     device(cfg)
     build_method(cfg)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,24 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def code() -> dict[str, Any]:
+    """The commit that is checked out and how many files differ from it; empty outside git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no").splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": commit[:12], "changed_files": len(changed)}
+
+
+def _git(*arguments: str) -> str:
+    folder = Path(__file__).resolve().parent
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
 
 
 def device_name(device: torch.device) -> str:

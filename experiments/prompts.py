@@ -1,7 +1,8 @@
 """Prompts: COCO captions, ImageNet classes, a user's file, the toy world's captions.
 
 Every source gives (text, source id) pairs in an order that does not depend on `prompts.limit`, so
-that a longer list begins with the shorter one. The image seed is `seed + position`.
+that a longer list begins with the shorter one. The image seed is `seed + position`, and
+REPLICATE_SEEDS further for every replicate.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from experiments.config import bad
 from experiments.store import Prompt, digest
 from experiments.toy import scenes
 
+REPLICATE_SEEDS = 100_000_000  # beyond any list's length, so that no two images share a seed
 CSV_COLUMNS = ("prompt", "caption", "text")
 WARMUP_PROMPTS = (
     "a photograph of a lighthouse at dusk",
@@ -26,13 +28,16 @@ WARMUP_PROMPTS = (
 )
 
 
-def load(options: Any, seed: int, data_folder: Path) -> tuple[list[Prompt], dict[str, Any]]:
+def load(
+    options: Any, seed: int, data_folder: Path, replicates: int = 1
+) -> tuple[list[Prompt], dict[str, Any]]:
     """The prompts of a run and the rule by which they were chosen.
 
     Args:
         options: the `prompts` section.
         seed: of the run; image i gets seed + i.
         data_folder: where the toy captions are written.
+        replicates: how often the list is painted, each time with other seeds; replicate 0 first.
 
     Raises:
         ConfigError: a missing, empty or foreign file.
@@ -48,12 +53,29 @@ def load(options: Any, seed: int, data_folder: Path) -> tuple[list[Prompt], dict
         pairs, rule = read_file(path, options.get("captions", "one"), options.seed)
     if not pairs:
         raise bad("prompts.path", path, "the file holds no prompts")
+    if options.split is not None:
+        pairs = [p for p in pairs if split_of(p[0], options.tune_share) == options.split]
+        rule = {**rule, "split": options.split, "tune_share": options.tune_share}
+        if not pairs:
+            raise bad("prompts.split", options.split, "no prompt of the file falls into it")
     if options.limit is not None and options.limit > len(pairs):
         raise bad("prompts.limit", options.limit, f"at most {len(pairs)}, all there are")
     chosen = pairs[: options.limit]
-    prompts = [Prompt(text, seed + i, source) for i, (text, source) in enumerate(chosen)]
+    prompts = [
+        Prompt(text, seed + i + r * REPLICATE_SEEDS, source, r)
+        for r in range(replicates)
+        for i, (text, source) in enumerate(chosen)
+    ]
     rule = {"kind": options.kind, **rule, "available": len(pairs), "images": len(prompts)}
+    if replicates > 1:
+        rule["replicates"] = replicates
     return prompts, rule
+
+
+def split_of(text: str, tune_share: float) -> str:
+    """`tune` or `report`, a function of the text alone: what is chosen on the one split, a
+    threshold or a schedule, is reported on the other."""
+    return "tune" if int(digest(text, 8), 16) < tune_share * 2**32 else "report"
 
 
 def manifest(prompts: list[Prompt], rule: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
@@ -65,7 +87,10 @@ def manifest(prompts: list[Prompt], rule: dict[str, Any], tokenizer: Any) -> dic
         "truncated": sum(n > longest for n in lengths),
         "token_limit": longest,
         "digest": digest([[p.text, p.seed] for p in prompts]),
-        "prompts": [{"text": p.text, "seed": p.seed, "source": p.source} for p in prompts],
+        "prompts": [
+            {"text": p.text, "seed": p.seed, "source": p.source, "replicate": p.replicate}
+            for p in prompts
+        ],
     }
 
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 from omegaconf import OmegaConf
 
-from experiments.store import read_json
+from experiments.evaluate import Scores
+from experiments.evaluate.context import painted_feature_array
+from experiments.store import Painted, Prompt, read_json, write_atomically
 
 FILES = (
     "config.yaml",
     "experiment.json",
     "manifest.json",
     "metrics.json",
+    "protocol.json",
     "per_image.csv",
     "table.csv",
     "table.md",
@@ -42,12 +46,41 @@ def publish(run: Path, out: Path, results: Path) -> list[Path]:
             copy(run / name, out / name)
     for source in sorted((run / "plots").glob("*")):
         copy(source, out / "plots" / source.name)
+    measured = Scores.load(run).per_image if (run / "metrics.json").is_file() else None
+    painted = read_json(run / "painted.json") if (run / "painted.json").is_file() else {}
     for source in sorted((run / "rows").glob("*.json")):
         copy(source, out / "rows" / source.name)
-        painter = read_json(source).get("painter")
-        for features in (results / "features").glob(f"*/{painter}.npz"):
-            copy(features, out / "features" / features.parent.name / f"{source.stem}.npz")
+        record = read_json(source)
+        name = record["row"]
+        if measured is None or name not in painted:
+            continue
+        lines = measured[measured["row"] == name]
+        prompts = tuple(map(Prompt, lines["prompt"], lines["seed"]))
+        row = Painted(name, record["painter"], prompts, tuple(run / p for p in painted[name]))
+        for folder in feature_folders(results):
+            features = painted_feature_array(row, folder)
+            if features is not None:
+                target = out / "features" / folder.name / f"{source.stem}.npz"
+                write_features(target, prompts, features)
+                written.append(target)
     return written
+
+
+def feature_folders(results: Path) -> list[Path]:
+    """One a kind of features; the audit's facts about images are none."""
+    folders = (results / "features").glob("*")
+    return sorted(p for p in folders if p.is_dir() and p.name != "audit")
+
+
+def write_features(path: Path, prompts: tuple[Prompt, ...], features: np.ndarray) -> None:
+    """`texts` and `seeds` of the images and their `features`, (n, d) float32, in one npz."""
+    texts, seeds = [p.text for p in prompts], [p.seed for p in prompts]
+
+    def write(beside: Path) -> None:
+        with beside.open("wb") as file:  # np.savez appends .npz to a path, not to an open file
+            np.savez(file, texts=np.array(texts, np.str_), seeds=seeds, features=features)
+
+    write_atomically(path, write)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,16 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments import evaluate, generate, pipelines, prompts, timing, tracking
+from experiments import (
+    environment,
+    evaluate,
+    generate,
+    pipelines,
+    prompts,
+    protocols,
+    timing,
+    tracking,
+)
 from experiments.config import (
     ConfigError,
     RowsFailed,
@@ -27,6 +36,7 @@ from experiments.config import (
 from experiments.report import write_report
 from experiments.store import (
     ImageStore,
+    Painted,
     Prompt,
     differing_keys,
     digest,
@@ -45,6 +55,11 @@ def validate(cfg: DictConfig) -> None:
     tracking.check(cfg.tracking)
 
 
+def load_prompts(cfg: DictConfig) -> tuple[list[Prompt], dict[str, Any]]:
+    data = results_root(cfg) / "data"
+    return prompts.load(cfg.prompts, cfg.seed, data, cfg.replicates)
+
+
 def run_row(cfg: DictConfig) -> None:
     """Paint what is missing of one row and write `rows/<row>.json`."""
     validate(cfg)
@@ -56,7 +71,7 @@ def run_row(cfg: DictConfig) -> None:
 
 def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
     """Paint a row (if told to) and say what it is and what merged."""
-    chosen, rule = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+    chosen, rule = load_prompts(cfg)
     pipe, method = pipelines.load(cfg), build_method(cfg)
     for warning in method.warnings(pipelines.evaluations(cfg, pipe)):
         log.warning("%s: %s", name, warning)
@@ -72,7 +87,7 @@ def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
         "columns": {**method.columns(), "steps": cfg.generation.steps},
         "painter": store.painter,
         "images": len(chosen) - len(store.missing(chosen)),
-        "merged_share": merged_share(store, chosen),
+        **image_facts(store, chosen),
         "order_dependent": method.order_dependent,
         "settings": flat(cfg),
         "manifest": {key: listed[key] for key in ("digest", "truncated", "token_limit", "rule")},
@@ -89,11 +104,20 @@ def image_store(cfg: DictConfig, pipe, method, chosen: list[Prompt]) -> ImageSto
     return ImageStore(results_root(cfg), identity)
 
 
-def merged_share(store: ImageStore, chosen: list[Prompt]) -> float | None:
-    """Mean share of source tokens merged over a row's images, from their own records."""
-    records = (read_record(store.path(p)) for p in chosen if store.has(p))
-    shares = [r["merged_share"] for r in records if "merged_share" in r]
-    return sum(shares) / len(shares) if shares else None
+def image_facts(store: ImageStore, chosen: list[Prompt]) -> dict[str, Any]:
+    """From the records in a row's images: the mean share of source tokens merged, and on what
+    devices, in what batches, with which versions they were painted."""
+    shares, painted_on = [], {}
+    for record in (read_record(store.path(p)) for p in chosen if store.has(p)):
+        if "merged_share" in record:
+            shares.append(record["merged_share"])
+        facts = {"device": record["device"], "batch_size": record["batch_size"]}
+        for key, value in (facts | record["versions"]).items():
+            painted_on.setdefault(key, set()).add(value)
+    return {
+        "merged_share": sum(shares) / len(shares) if shares else None,
+        "painted_on": {key: sorted(values) for key, values in painted_on.items()},
+    }
 
 
 def warn_of_other_painters(cfg: DictConfig, store: ImageStore, name: str) -> None:
@@ -110,7 +134,19 @@ def warn_of_other_painters(cfg: DictConfig, store: ImageStore, name: str) -> Non
 
 def flat(cfg: DictConfig) -> dict[str, Any]:
     """Every setting that a row has, dotted; the experiment's own keys left out."""
-    skipped = ("experiment", "sweep", "rows", "row", "stages", "debug", "tracking", "results")
+    skipped = (
+        "experiment",
+        "protocol",
+        "sweep",
+        "rows",
+        "row",
+        "stages",
+        "debug",
+        "tracking",
+        "results",
+        "plan",
+        "power",
+    )
     out: dict[str, Any] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -164,12 +200,12 @@ def finish(
     good = {name: row for name, row in rows.items() if name not in failed}
     painted = {}
     if good:
-        chosen, rule = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+        chosen, rule = load_prompts(cfg)
         first = next(iter(good.values()))
         if {"generate", "evaluate", "time"} & set(stages):
             pipe = pipelines.load(first)
             write_json(folder / "manifest.json", prompts.manifest(chosen, rule, pipe.tokenizer))
-        painted = complete_rows(cfg, good, chosen, failed, folder)
+        painted = complete_rows(cfg, good, folder)
     if "evaluate" in stages and painted:
         baseline = painted.get(cfg.experiment.baseline)
         metrics = OmegaConf.to_container(cfg.metrics, resolve=True)
@@ -186,10 +222,15 @@ def finish(
     return table, untimed
 
 
-def complete_rows(cfg, good, chosen, failed, folder) -> dict[str, Any]:
+def complete_rows(cfg: DictConfig, good: dict[str, DictConfig], folder: Path) -> dict[str, Painted]:
     """{row: its images} of the rows that have all of them; writes `painted.json`."""
-    painted = {}
-    for name in good:
+    painted, lists = {}, {}
+    for name, row in good.items():
+        # Rows may differ in seed and replicates; each list is read once.
+        key = (OmegaConf.to_yaml(row.prompts), row.seed, row.replicates)
+        if key not in lists:
+            lists[key], _ = load_prompts(row)
+        chosen = lists[key]
         record = read_json(folder / "rows" / f"{name}.json")
         if record["status"] == "failed":  # by an earlier call; this one did not paint
             continue
@@ -226,7 +267,17 @@ def time_stage(cfg: DictConfig, good: dict[str, DictConfig], chosen, folder: Pat
 
 def experiment_record(cfg: DictConfig, rows: list[str]) -> dict[str, Any]:
     experiment = OmegaConf.to_container(cfg.experiment, resolve=True)
-    return {**experiment, "benchmark": cfg.benchmark.name, "rows": rows, "notes": notes(cfg)}
+    varied = {key for template in experiment["rows"] for key in template} - {"row", "each"}
+    return {
+        **experiment,
+        "benchmark": cfg.benchmark.name,
+        "rows": rows,
+        "varied": sorted(varied),
+        "notes": notes(cfg),
+        "protocol": OmegaConf.select(cfg, "protocol.name"),
+        "departures": protocols.departures(cfg),
+        "code": environment.code(),
+    }
 
 
 def notes(cfg: DictConfig) -> list[str]:
@@ -267,7 +318,7 @@ def run_cell(cfg: DictConfig) -> None:
 def debug_row(cfg: DictConfig, name: str) -> None:
     """Two prompts in this process, a line for each match; exceptions go up as they are."""
     validate(cfg)
-    chosen, _ = prompts.load(cfg.prompts, cfg.seed, results_root(cfg) / "data")
+    chosen, _ = load_prompts(cfg)
     pipe, method = pipelines.load(cfg), build_method(cfg)
     store = ImageStore(results_root(cfg) / "debug", pipelines.painter_identity(cfg, pipe, method))
     store.clear()

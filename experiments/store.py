@@ -25,11 +25,13 @@ TEXT_KEY = "catome"
 
 @dataclass(frozen=True)
 class Prompt:
-    """One image to paint. `seed` belongs to the image; `source` is the data set's image id."""
+    """One image to paint. `seed` belongs to the image; `source` is the data set's image id;
+    `replicate` counts the repetitions of the whole list with other seeds."""
 
     text: str
     seed: int
     source: str = ""
+    replicate: int = 0
 
     @property
     def key(self) -> str:

@@ -24,6 +24,7 @@ from experiments import environment, pipelines
 from experiments.config import device
 from experiments.methods.base import Method
 from experiments.store import Prompt
+from experiments.uncertainty import median_interval
 
 
 class Stopwatch:
@@ -160,10 +161,12 @@ def time_rows(
                 base["total"] / own["total"]
                 for base, own in zip(reference, samples[row.name], strict=True)
             ]
+            interval = median_interval(ratios)
             figures[row.name] |= {
-                "speedup": median(ratios),
-                "speedup_low": min(ratios),
-                "speedup_high": max(ratios),
+                "speedup": interval.value,
+                "speedup_low": interval.low,
+                "speedup_high": interval.high,
+                "speedup_level": interval.level,
             }
     cfg = rows[0].cfg
     return {
@@ -233,6 +236,14 @@ def counted_flops() -> Iterator[FlopCounterMode]:
         yield counter
 
 
+def attention_kernels(counter: FlopCounterMode) -> list[str]:
+    """The kernels that attention dispatched to, by PyTorch's names; `math` stands for plain
+    matrix products, which leave no name of their own."""
+    names = {str(op) for op in counter.get_flop_counts().get("Global", {})}
+    kernels = sorted(n.split(".")[-1].strip("_") for n in names if "scaled_dot_product" in n)
+    return kernels or ["math"]
+
+
 def count_work(pipe, row: Row, prompts: list[Prompt]) -> dict[str, Any]:
     """GFLOPs an image and the share of source tokens merged, from an untimed generation."""
     with row.method.attach(pipe, record=True) as attached, counted_flops() as counter:
@@ -241,5 +252,6 @@ def count_work(pipe, row: Row, prompts: list[Prompt]) -> dict[str, Any]:
     shares = [f["merged_share"] for f in facts if "merged_share" in f]
     return {
         "gflops_per_image": counter.get_total_flops() / len(prompts) / 1e9,
+        "attention_kernels": attention_kernels(counter),
         "merged_share": sum(shares) / len(shares) if shares else None,
     }

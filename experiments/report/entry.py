@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.report.card import card_of, protocol_of
 from experiments.report.formats import to_csv, to_latex, to_markdown
 from experiments.report.grid import plot_grid
 from experiments.report.notes import notes_of
 from experiments.report.plots import plot_against_seconds, plot_along_swept_key
 from experiments.report.run_folder import read_run
 from experiments.report.table import build_table
-from experiments.store import write_atomically
+from experiments.store import write_atomically, write_json
 
 
 def write_report(folder: Path) -> str:
-    """Write `table.csv`, `table.md`, `table.tex` and `plots/` into a run's folder.
+    """Write `table.csv`, `table.md`, `table.tex`, `protocol.json` and `plots/` into a run's folder.
 
     Files that a stage has not written yet make cells "—" and a note that names the stage.
 
@@ -22,18 +23,19 @@ def write_report(folder: Path) -> str:
         folder: holds `experiment.json` and `rows/`; see `experiments.report.run_folder`.
 
     Returns:
-        The Markdown table with its notes, as written to `table.md`.
+        The Markdown table with its notes and protocol card, as written to `table.md`.
 
     Raises:
         FileNotFoundError: there is no `experiment.json`.
     """
     folder = Path(folder)
     run = read_run(folder)
-    table, notes = build_table(run), notes_of(run)
+    table, notes, card = build_table(run), notes_of(run), card_of(run)
     title = run.experiment.get("title") or run.experiment["name"]
-    markdown = to_markdown(title, table, notes)
+    markdown = to_markdown(title, table, notes, card)
+    write_json(folder / "protocol.json", protocol_of(run))
     _write_text(folder / "table.md", markdown + "\n")
-    _write_text(folder / "table.tex", to_latex(title, table, notes))
+    _write_text(folder / "table.tex", to_latex(title, table, notes, card))
     frame = to_csv(run)
     write_atomically(folder / "table.csv", lambda beside: frame.to_csv(beside, index=False))
     plots = folder / "plots"

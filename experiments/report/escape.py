@@ -28,6 +28,8 @@ _LATEX = {
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "≈": r"$\approx$",
     "…": r"\dots{}",
     "²": r"$^2$",
     "’": "'",

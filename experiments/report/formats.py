@@ -14,8 +14,8 @@ from experiments.report.run_folder import Run
 from experiments.report.table import Table
 
 
-def to_markdown(title: str, table: Table, notes: list[str]) -> str:
-    """A heading, the table with aligned columns, and the notes as a list."""
+def to_markdown(title: str, table: Table, notes: list[str], card: list[str]) -> str:
+    """A heading, the table with aligned columns, the notes and the protocol card as lists."""
     rows = [[markdown(cell) for cell in row] for row in table.rows]
     if 0 < table.apart < len(rows):
         # Markdown has no rule inside a table.
@@ -27,12 +27,15 @@ def to_markdown(title: str, table: Table, notes: list[str]) -> str:
         disable_numparse=True,
         colalign=["right" if numeric else "left" for numeric in table.numeric],
     )
-    listed = "\n".join(f"- {markdown(note)}" for note in notes)
-    return f"## {markdown(title)}\n\n{text}\n\n{listed}"
+    parts = [f"## {markdown(title)}", text]
+    parts += ["\n".join(f"- {markdown(note)}" for note in notes)] if notes else []
+    if card:
+        parts += ["**Protocol**", "\n".join(f"- {markdown(line)}" for line in card)]
+    return "\n\n".join(parts)
 
 
-def to_latex(title: str, table: Table, notes: list[str]) -> str:
-    """A `table` environment for \\usepackage{booktabs}, notes in small print below."""
+def to_latex(title: str, table: Table, notes: list[str], card: list[str]) -> str:
+    """A `table` environment for \\usepackage{booktabs}, notes and card in small print below."""
 
     def line(cells: list[str]) -> str:
         # A row that begins with [ would be taken for an argument of the \\ before it.
@@ -57,7 +60,7 @@ def to_latex(title: str, table: Table, notes: list[str]) -> str:
             r"\end{tabular}",
             "",
             r"\begin{minipage}{\linewidth}\footnotesize",
-            *[rf"{latex(note)}\par" for note in notes],
+            *[rf"{latex(note)}\par" for note in notes + card],
             r"\end{minipage}",
             r"\end{table}",
             "",
@@ -69,8 +72,9 @@ def to_csv(run: Run) -> pd.DataFrame:
     """Every figure and its settings, one line a row of the experiment.
 
     Columns: `row status error apart`, the method's columns, `images merged_share`, each quality
-    figure with ` n` and ` standard error`, `published ...`, `timing ...`, `environment ...` and
-    `setting ...`; texts that a spreadsheet would take for formulas are escaped.
+    figure with ` n`, its 95 % interval ` low` and ` high`, the same of its paired difference
+    ` minus baseline`, and what stands beside it (a 5th percentile), `published ...`, `timing ...`,
+    `environment ...` and `setting ...`; texts that a spreadsheet takes for formulas are escaped.
     """
     timing = run.timing or {}
     shared = {f"timing {key}": timing.get(key) for key in ("batch_size", "repeats", "warmup")}
@@ -89,7 +93,16 @@ def to_csv(run: Run) -> pd.DataFrame:
         for column in run.quality_columns():
             line[column] = run.figure(row, column)
             line[f"{column} n"] = run.count(row, column)
-            line[f"{column} standard error"] = run.error(row, column)
+            for what, found in (
+                ("", run.interval(row, column)),
+                (" minus baseline", run.difference(row, column)),
+            ):
+                if what:
+                    line[f"{column}{what}"] = found and found.value
+                line[f"{column}{what} low"] = found and found.low
+                line[f"{column}{what} high"] = found and found.high
+            for what, value in run.beside(row, column).items():
+                line[f"{column} {what}"] = value
         if run.experiment.get("published"):
             found = row.published
             line["published FID"] = found and found.fid

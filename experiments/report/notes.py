@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from experiments.report.card import departing_rows
 from experiments.report.published import baseline_noise
 from experiments.report.run_folder import Run
-from experiments.report.table import DAGGER
+from experiments.report.table import DAGGER, DISTANCES, DOUBLE_DAGGER, UNDECIDED
 
 LISTED = 8  # captions named in full
-SHARED = ("model.", "generation.", "dtype", "attention", "seed")
 
 
 def notes_of(run: Run) -> list[str]:
@@ -60,13 +58,20 @@ def _failures(run: Run) -> list[str]:
 
 
 def _marks(run: Run) -> list[str]:
+    notes = []
     marked = [row.name for row in run.rows if row.record.get("order_dependent")]
-    if not marked:
-        return []
-    return [
-        f"{DAGGER} order-dependent: an image of {', '.join(marked)} depends on the images painted "
-        "before or beside it."
-    ]
+    if marked:
+        notes.append(
+            f"{DAGGER} order-dependent: an image of {', '.join(marked)} depends on the images "
+            "painted before or beside it."
+        )
+    departing = departing_rows(run)
+    for name, keys in departing.items():
+        notes.append(
+            f"{DOUBLE_DAGGER} row {name} differs from the baseline in {', '.join(keys)}, which "
+            "the experiment does not vary: do not compare the two."
+        )
+    return notes
 
 
 def _images(run: Run) -> list[str]:
@@ -75,40 +80,45 @@ def _images(run: Run) -> list[str]:
     prompts = run.manifest.get("prompts") or []
     if counts:
         span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        text = f"Images: {span} a row, painted as PNG, one seed an image, the same in every row."
-        if run.manifest.get("rule"):
-            text += f" Captions: {_rule(run.manifest['rule'])}."
-        if run.manifest.get("truncated"):
-            limit = run.manifest.get("token_limit")
-            text += f" {run.manifest['truncated']} captions exceed {limit} tokens and were cut."
+        text = f"Images: {span} a row"
+        # Of somebody else's pictures nothing more is known.
+        painted = any(row.record.get("settings") for row in run.rows)
+        text += ", painted as PNG, one seed an image." if painted else "."
         notes.append(text)
     if prompts and len(prompts) <= LISTED:
         listed = "; ".join(f"“{p['text']}” (seed {p['seed']})" for p in prompts)
         notes.append(f"The captions: {listed}.")
-    settings = [row.record.get("settings") or {} for row in run.rows if not row.failed]
-    settings = [s for s in settings if s]
-    if settings:
-        shared = {
-            key: value
-            for key, value in settings[0].items()
-            if key.startswith(SHARED)
-            and value is not None
-            and all(other.get(key) == value for other in settings)
-        }
-        if shared:
-            notes.append(f"Settings of all rows: {_listed(shared)}.")
     return notes
 
 
 def _uncertainty(run: Run) -> list[str]:
-    if run.scores is None:
-        return []
-    if not any(e is not None for row in run.scores.errors.values() for e in row.values()):
-        return []
-    return [
-        "± is the standard error of the mean over the images of a row; Fréchet distances carry no "
-        "interval here, and one seed an image was painted."
+    notes = []
+    if run.means and any(run.means.values()):
+        notes.append(
+            "± is half of the 95 % interval of a mean over images, by a bootstrap over prompts "
+            "(2,000 draws; all images of a prompt together)."
+        )
+    marked = [
+        (row, column)
+        for row in run.rows
+        for column in run.quality_columns()
+        if (d := run.difference(row, column)) is not None and not d.excludes(0)
     ]
+    if marked:
+        notes.append(
+            f"{UNDECIDED}: the 95 % interval of the paired difference from the baseline, image by "
+            "image, contains 0: no difference is shown."
+        )
+    if any(run.metric(column) in DISTANCES for column in run.quality_columns()):
+        repeated = any(run.scores.replicates.values())
+        notes.append(
+            "± of a Fréchet distance: Student's 95 % interval over the replicates, each computed "
+            "by itself; the printed value is their mean."
+            if repeated
+            else "Fréchet distances carry no interval: one replicate was painted, and resampling "
+            "its images would bias them (replicates=3 gives intervals)."
+        )
+    return notes
 
 
 def _timing(run: Run) -> list[str]:
@@ -118,12 +128,16 @@ def _timing(run: Run) -> list[str]:
     notes = [
         f"Seconds an image: median of {repeats} whole generations at batch size {batch}, rows "
         "taking turns in one process. Speed-up: median of the ratios baseline / row within a turn, "
-        "in brackets the smallest and largest of them."
+        f"in brackets {_span(run)}."
     ]
-    environment = run.timing.get("environment") or {}
-    if environment:
-        notes.append(f"Measured on: {_listed(environment)}.")
     return notes
+
+
+def _span(run: Run) -> str:
+    levels = {row.timing.get("speedup_level") for row in run.rows} - {None}
+    if not levels:
+        return "the smallest and largest of them"
+    return f"an interval of that median by order statistics, which covers it in {min(levels):.0%}"
 
 
 def _published(run: Run) -> list[str]:
@@ -139,18 +153,3 @@ def _published(run: Run) -> list[str]:
         f"than torch-fidelity), unknown: {', '.join(first.unknown)}. CA-ToMe's two tables give the "
         f"same baseline {fid:.2f} FID and {seconds:.2f} s apart: so large is their noise."
     ]
-
-
-def _rule(rule: Any) -> str:
-    return _listed(rule) if isinstance(rule, dict) else str(rule)
-
-
-def _listed(values: dict) -> str:
-    parts = (
-        f"{key} {_shown(value)}" for key, value in values.items() if value not in (None, "", {})
-    )
-    return ", ".join(parts)
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -73,7 +73,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
 def plot_against_seconds(run: Run, folder: Path) -> None:
     """`quality_against_seconds`: a panel a quality column, a labelled point a row.
 
-    Bars are the standard error of the quality and the range of the repeats' seconds. A panel in
+    Bars are the 95 % interval of the quality and the range of the repeats' seconds. A panel in
     which the baseline has no value (PSNR with itself) shows its seconds as a line. Nothing is
     written while either stage is missing.
     """
@@ -99,7 +99,8 @@ def plot_against_seconds(run: Run, folder: Path) -> None:
                         )  # fmt: skip
                     continue
                 repeats = row.timing.get("s_per_image_all") or [x]
-                error = run.error(row, column) or 0
+                interval = run.interval(row, column)
+                error = interval.half if interval is not None else 0
                 low, high = min(*repeats, x), max(*repeats, x)
                 axes.plot([low, high], [y, y], color=colour, linewidth=0.8, alpha=0.4)
                 axes.plot([x, x], [y - error, y + error], color=colour, linewidth=0.8, alpha=0.4)

@@ -18,6 +18,7 @@ from typing import Any
 from experiments.evaluate.scores import Scores
 from experiments.report.published import Published, find_published, load_published
 from experiments.store import read_json
+from experiments.uncertainty import Interval, by_row, replicates_interval
 
 FEW = 2048  # images; below, covariances of 2,048 features have no full rank
 
@@ -61,6 +62,8 @@ class Run:
     painted: dict[str, list[Path]]
     scores: Scores | None
     timing: dict | None
+    means: dict[str, dict[str, Interval]]
+    differences: dict[str, dict[str, Interval]]
 
     @property
     def baseline(self) -> Row | None:
@@ -70,9 +73,22 @@ class Run:
     def figure(self, row: Row, column: str) -> float | int | None:
         return None if self.scores is None else self.scores.figures.get(row.name, {}).get(column)
 
-    def error(self, row: Row, column: str) -> float | None:
-        """Standard error of a figure that is a mean over images."""
-        return None if self.scores is None else self.scores.errors.get(row.name, {}).get(column)
+    def interval(self, row: Row, column: str) -> Interval | None:
+        """95 % interval of a figure: over prompts for a mean, over replicates for a distance."""
+        if self.scores is None:
+            return None
+        replicates = self.scores.replicates.get(row.name, {}).get(column)
+        if replicates:
+            return replicates_interval(replicates)
+        return self.means.get(row.name, {}).get(self.metric(column))
+
+    def difference(self, row: Row, column: str) -> Interval | None:
+        """95 % interval of the paired difference from the baseline row, of a mean over images."""
+        return self.differences.get(row.name, {}).get(self.metric(column))
+
+    def beside(self, row: Row, column: str) -> dict[str, float]:
+        """Further figures of a column: its tail, or a deviation over subsets."""
+        return {} if self.scores is None else self.scores.beside.get(row.name, {}).get(column, {})
 
     def count(self, row: Row, column: str) -> int | None:
         return None if self.scores is None else self.scores.counts.get(row.name, {}).get(column)
@@ -133,7 +149,14 @@ def read_run(folder: Path) -> Run:
         for name, paths in _read(folder / "painted.json", {}).items()
     }
     manifest = _read(folder / "manifest.json", {})
-    return Run(folder, experiment, tuple(rows), manifest, painted, scores, timing)
+    means, differences = {}, {}
+    if scores is not None:
+        metrics = [c["metric"] for c in scores.protocol["columns"].values()]
+        metrics = [m for m in metrics if m in scores.per_image and m != "identical"]
+        means, differences = by_row(scores.per_image, metrics, experiment.get("baseline"))
+    return Run(
+        folder, experiment, tuple(rows), manifest, painted, scores, timing, means, differences
+    )
 
 
 def row_label(run: Run, row: Row) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from experiments.report.card import departing_rows
 from experiments.report.run_folder import FEW, Row, Run, other_steps
 
 NONE = "—"
 DAGGER = "†"
+DOUBLE_DAGGER = "‡"
+UNDECIDED = "≈"  # no difference from the baseline is shown
 ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
 LAYOUTS = {
     "caching": ("threshold", "caching"),
@@ -17,6 +20,7 @@ LAYOUTS = {
     "methods": ("threshold", "ratio", "caching"),
 }
 HEADS = {"threshold": "T", "ratio": "ratio", "caching": "caching", "steps": "steps"}
+DISTANCES = ("fid", "fid_pytorch_fid", "fd_toy", "fd_clip", "fd_dinov2", "fid_to_baseline")
 DIGITS = {"psnr": 2, "ssim": 3, "identical": 0}
 LONGEST_ERROR = 40  # characters in a cell; the notes have the whole
 
@@ -36,9 +40,11 @@ def build_table(run: Run) -> Table:
     settings = _setting_columns(run)
     results = _result_columns(run)
     heads = ["method"] + [HEADS[key] for key in settings] + [head for head, _ in results]
+    departing = departing_rows(run)
     rows = []
     for row in run.rows:
         mark = DAGGER if row.record.get("order_dependent") else ""
+        mark += DOUBLE_DAGGER if row.name in departing else ""
         name = row.method + ("" if "steps" in settings else other_steps(run, row)) + mark
         cells = [name] + [_setting(row.columns.get(key)) for key in settings]
         if row.failed:
@@ -75,7 +81,7 @@ def _result_columns(run: Run) -> list[tuple[str, Callable[[Row], str]]]:
                 continue  # that the baseline is identical to itself fills no column
             head = "identical"
         columns.append((head, _quality_cell(run, column)))
-        if run.metric(column) in ("fid", "fd_toy"):
+        if run.metric(column) in DISTANCES:
             beside = len(columns)
     if not columns:
         columns.append(("quality", lambda row: NONE))
@@ -105,18 +111,30 @@ def _quality_cell(run: Run, column: str) -> Callable[[Row], str]:
     digits = DIGITS.get(metric, 2)
 
     def cell(row: Row) -> str:
-        value, error = run.figure(row, column), run.error(row, column)
+        value, interval = run.figure(row, column), run.interval(row, column)
         if value is None:
             return NONE
         text = f"{value:.{digits}f}"
-        if error is not None:
-            text += f" ± {error:.{digits}f}"
+        if interval is not None:
+            text += f" ± {interval.half:.{digits}f}"
+        text += "".join(
+            f" ({_short(what)} {v:.{digits}f})" for what, v in run.beside(row, column).items()
+        )
+        difference = run.difference(row, column)
+        if difference is not None and not difference.excludes(0):
+            text += f" {UNDECIDED}"
         n = run.count(row, column)
-        if metric in ("fid", "fd_toy") and n is not None and n < FEW:
+        if metric in DISTANCES and n is not None and n < FEW:
             text += f" (n={n})"
         return text
 
     return cell
+
+
+def _short(what: str) -> str:
+    """`5th percentile` to `p5`, `std over 100 subsets` to `std`."""
+    first = what.split()[0]
+    return f"p{first.removesuffix('th')}" if "percentile" in what else first
 
 
 def _failure(row: Row) -> str:

@@ -30,7 +30,7 @@ class RowsSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         # Imported here: Hydra loads its plug-ins even where it only prints help.
-        from experiments import rows, runner
+        from experiments import plan, rows, runner
 
         overrides = rows.expand(self.config)
         jobs = {name: [*arguments, *own] for name, own in overrides.items()}
@@ -40,6 +40,9 @@ class RowsSweeper(Sweeper):
         if self.config.debug == "row":
             for name, cfg in configs.items():
                 runner.debug_row(cfg, name)
+            return
+        if self.config.plan == "power":
+            print(plan.power(without_hydra(self.config), list(configs)))
             return
         results = self.launcher.launch(list(jobs.values()), initial_job_idx=0)
         failed = {}

@@ -263,6 +263,43 @@ def test_help_and_configuration():
     assert "method=ca_tome" in completion.stdout
 
 
+def test_power_is_planned_from_a_finished_pilot(ablation, results):
+    done = run_command(*arguments(results, "plan=power", "power.difference.psnr=3"))
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip("|").split("|") for line in done.stdout.splitlines() if line[:1] == "|"]
+    heads, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    table = [dict(zip(heads, row, strict=True)) for row in rows]
+    compared = {(row["row"], row["against"], row["metric"]) for row in table}
+    assert ("T0.95_every1", "baseline", "clip_toy") in compared
+    assert ("T0.95_every5", "T0.95_every1", "psnr") in compared
+    assert {row["difference"] for row in table if row["metric"] == "psnr"} == {"3"}
+    assert all(int(row["needed"]) >= 2 for row in table)
+
+
+def test_replicates_of_one_row_give_its_distance_an_interval(results):
+    done = run_command(
+        "+experiment=noise_floor", f"results={results}", *QUICK, "prompts.limit=2",
+        "sweep.replicates=2", "stages=[generate,evaluate,report]",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = results / "toy" / "noise_floor"
+    scores = json.loads((folder / "metrics.json").read_text())
+    column = "FD (toy features)"
+    assert set(scores["replicates"]["baseline"]) == {column}
+    values = scores["replicates"]["baseline"][column]
+    assert len(values) == 2
+    assert values[0] != values[1]
+    assert scores["figures"]["baseline"][column] == pytest.approx(sum(values) / 2)
+    assert scores["counts"]["baseline"][column] == 2
+    assert scores["counts"]["baseline"]["CLIP (toy)"] == 4
+    # Other seeds have no pair in the baseline.
+    assert scores["figures"]["other_seeds"]["PSNR (dB)"] is None
+    assert "Student's 95 % interval" in done.stdout
+    protocol = json.loads((folder / "protocol.json").read_text())
+    assert protocol["departing_rows"] == {}
+    assert protocol["prompts"]["rule"]["kind"] == "toy"
+
+
 def test_publish_keeps_figures_and_features_without_pictures(ablation, results, tmp_path):
     _, folder = ablation
     published = tmp_path / "kept"

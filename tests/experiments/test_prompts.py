@@ -11,6 +11,7 @@ from experiments.config import ConfigError
 
 def options(kind="coco", **changes):
     base = {"kind": kind, "path": None, "limit": None, "captions": "one", "seed": 0, "scenes": 8}
+    base |= {"split": None, "tune_share": 0.25}
     return OmegaConf.create({**base, **changes})
 
 
@@ -54,6 +55,32 @@ def test_coco_all_captions(captions_file, tmp_path):
     assert len(chosen) == 30
 
 
+def test_replicates_repeat_the_list_with_other_seeds(captions_file, tmp_path):
+    once, _ = prompts.load(options(path=str(captions_file), limit=4), 5, tmp_path)
+    chosen, rule = prompts.load(options(path=str(captions_file), limit=4), 5, tmp_path, 3)
+    assert chosen[:4] == once
+    assert [p.text for p in chosen] == 3 * [p.text for p in once]
+    assert [p.replicate for p in chosen] == [0] * 4 + [1] * 4 + [2] * 4
+    assert len({p.seed for p in chosen}) == 12
+    assert rule["replicates"] == 3
+    # A longer list and more replicates repaint nothing.
+    longer, _ = prompts.load(options(path=str(captions_file), limit=9), 5, tmp_path, 4)
+    assert set(chosen) <= set(longer)
+
+
+def test_the_two_splits_share_no_prompt_and_leave_none_out(captions_file, tmp_path):
+    def texts(split):
+        given = options(path=str(captions_file), captions="all", split=split)
+        return {p.text for p in prompts.load(given, 0, tmp_path)[0]}
+
+    tune, report = texts("tune"), texts("report")
+    assert tune
+    assert report
+    assert not tune & report
+    assert tune | report == texts(None)
+    assert len(tune) < len(report)
+
+
 def test_a_longer_list_begins_with_the_shorter_one(captions_file, tmp_path):
     short, _ = prompts.load(options(path=str(captions_file), limit=3), 0, tmp_path)
     long, _ = prompts.load(options(path=str(captions_file), limit=9), 0, tmp_path)
@@ -73,6 +100,7 @@ def test_imagenet_protocol(tmp_path):
     imagenet = OmegaConf.create({
         "kind": "imagenet", "path": None, "limit": None, "per_class": 2, "class_names": None,
         "template": "A high quality photograph of a {class}.", "seed": 0,
+        "split": None, "tune_share": 0.25,
     })  # fmt: skip
     chosen, rule = prompts.load(imagenet, 0, tmp_path)
     assert len(chosen) == 2000

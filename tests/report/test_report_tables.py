@@ -1,9 +1,11 @@
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from experiments.report import write_report
+from experiments.report.card import card_of
 from experiments.report.formats import to_csv, to_latex, to_markdown
 from experiments.report.notes import notes_of
 from experiments.report.run_folder import read_run
@@ -13,7 +15,7 @@ from experiments.report.table import build_table
 def printed(folder):
     """The Markdown without drawing the plots, which most tests have no use for."""
     run = read_run(folder)
-    return to_markdown("Title", build_table(run), notes_of(run))
+    return to_markdown("Title", build_table(run), notes_of(run), card_of(run))
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,9 @@ def test_published_numbers_stand_beside_ours(complete, read_table):
     assert fewer["FID published"] == fewer["s/im published"] == "—"
     assert rule["method"] == "*apart:*"
     assert fewer["method"] == "Fewer steps (40)"
+    run = read_run(folder)
+    halves = {c: i.half for c in run.quality_columns() if (i := run.interval(run.rows[1], c))}
+    assert set(halves) == {"CLIP (toy)", "PSNR (dB)", "SSIM"}
     assert (
         config3
         | {
@@ -40,9 +45,9 @@ def test_published_numbers_stand_beside_ours(complete, read_table):
             "T": "0.7",
             "caching": "config 3",
             "FD (toy features) ↓": "11.50 (n=2)",
-            "CLIP (toy) ↑": "27.25 ± 0.50",
-            "PSNR (dB) ↑": "24.12 ± 0.25",
-            "SSIM ↑": "0.890 ± 0.010",
+            "CLIP (toy) ↑": f"27.25 ± {halves['CLIP (toy)']:.2f}",
+            "PSNR (dB) ↑": f"24.12 ± {halves['PSNR (dB)']:.2f}",
+            "SSIM ↑": f"0.890 ± {halves['SSIM']:.3f}",
             "s/im ↓": "3.50",
             "speed-up ↑": "1.14× (1.09–1.21)",
             "merged": "43 %",
@@ -60,12 +65,17 @@ def test_notes_say_what_the_numbers_rest_on(complete):
     _, markdown = complete
     for text in (
         "Images: 2 a row",
-        "Captions: kind toy, seed 3",
+        "Prompts: kind toy, seed 3",
+        "Seeds: 7 to 8, one an image",
         "1 captions exceed 32 tokens",
         "“a red ring” (seed 7); “a blue cross” (seed 8)",
         "generation.scheduler plms",
         "Warning: made-up distances are biased.",
-        "± is the standard error of the mean",
+        "± is half of the 95 % interval of a mean over images",
+        "Fréchet distances carry no interval",
+        "an interval of that median by order statistics, which covers it in 75%",
+        "Attention ran as: scaled_dot_product_flash_attention",
+        "commit 0123456789ab",
         "median of 3 whole generations at batch size 1",
         "device A made-up GPU",
         "dtype float32",
@@ -86,7 +96,8 @@ def test_the_csv_has_every_figure_and_its_settings(complete):
     assert list(table.index) == ["baseline", "T0.7_config3", "T0.7_every5", "fewer_steps"]
     row = table.loc["T0.7_config3"]
     assert row["PSNR (dB)"] == 24.125
-    assert row["PSNR (dB) standard error"] == 0.25
+    assert row["PSNR (dB) low"] < 24.125 < row["PSNR (dB) high"]
+    assert row["CLIP (toy) minus baseline"] == -1
     assert row["FD (toy features) n"] == 2
     assert row["timing s_per_evaluation_match"] == 0.08
     assert json.loads(row["timing s_per_image_all"]) == [3.5, 3.6, 3.4]
@@ -124,7 +135,7 @@ def test_a_stage_that_was_not_run_leaves_dashes_and_a_note(make_run, read_table,
     markdown = write_report(folder)
     rows = read_table(markdown)
     assert all(row["s/im ↓"] == row["speed-up ↑"] == row["GFLOPs/im"] in ("—", "") for row in rows)
-    assert rows[1]["PSNR (dB) ↑"] == "24.12 ± 0.25"
+    assert rows[1]["PSNR (dB) ↑"] == "24.12"
     assert "The stage time was not run" in markdown
     (folder / "metrics.json").unlink()
     (folder / "manifest.json").unlink()
@@ -166,6 +177,58 @@ def test_order_dependent_rows_are_marked(make_run, change_json, read_table, tmp_
         "CA-ToMe",
     ]
     assert "† order-dependent: an image of T0.7_config3 depends" in markdown
+
+
+def test_nothing_inside_the_interval_is_called_a_difference(make_run, read_table, tmp_path):
+    folder = make_run(tmp_path, captions=("a", "b", "c", "d"))
+    table = pd.read_csv(folder / "per_image.csv")
+    clearly, noisily = table["row"] == "T0.7_config3", table["row"] == "T0.7_every5"
+    base = table.loc[table["row"] == "baseline", "clip_toy"].to_numpy()
+    table.loc[clearly, "clip_toy"] = base - [1.0, 1.1, 0.9, 1.0]
+    table.loc[noisily, "clip_toy"] = base + np.array([1.0, -1.1, 0.9, -1.0])
+    table.to_csv(folder / "per_image.csv", index=False)
+    markdown = printed(folder)
+    baseline, first, second, *_ = (row["CLIP (toy) ↑"] for row in read_table(markdown))
+    assert "≈" not in baseline + first
+    assert second.endswith("≈")
+    assert "≈: the 95 % interval of the paired difference" in markdown
+
+
+def test_replicates_give_a_distance_its_interval(make_run, change_json, read_table, tmp_path):
+    folder = make_run(tmp_path)
+    replicates = {"baseline": {"FD (toy features)": [10.0, 11.0, 10.5]}}
+    change_json(folder / "metrics.json", replicates=replicates)
+    markdown = printed(folder)
+    baseline, first, *_ = (row["FD (toy features) ↓"] for row in read_table(markdown))
+    assert baseline == "10.50 ± 1.24 (n=1)"
+    assert first == "11.50 (n=1)"
+    assert "Student's 95 % interval over the replicates" in markdown
+
+
+def test_rows_of_another_day_are_marked(make_run, change_json, read_table, tmp_path):
+    folder = make_run(tmp_path)
+    settings = {"dtype": "float16", "generation.scheduler": "plms", "generation.steps": 50}
+    change_json(folder / "rows" / "T0.7_config3.json", settings=settings)
+    elsewhere = {"device": ["Another GPU"]}
+    change_json(folder / "rows" / "T0.7_every5.json", painted_on=elsewhere)
+    markdown = printed(folder)
+    methods = [row["method"] for row in read_table(markdown)]
+    assert methods[:3] == ["No merging", "CA-ToMe‡", "CA-ToMe‡"]
+    assert "‡ row T0.7_config3 differs from the baseline in dtype" in markdown
+    assert "‡ row T0.7_every5 differs from the baseline in painted on" in markdown
+    # Steps are what the experiment varies.
+    assert "fewer_steps differs" not in markdown
+
+
+def test_the_protocol_is_written_as_data(complete):
+    folder, _ = complete
+    protocol = json.loads((folder / "protocol.json").read_text(encoding="utf-8"))
+    assert protocol["prompts"]["rule"] == {"kind": "toy", "seed": 3}
+    assert protocol["painting"] == {"dtype": "float32", "generation.scheduler": "plms"}
+    assert protocol["rows"]["fewer_steps"] == {"generation.steps": 40}
+    assert protocol["timing"]["environment"]["device"] == "A made-up GPU"
+    assert protocol["departing_rows"] == {}
+    assert protocol["metrics"]["columns"]["PSNR (dB)"]["metric"] == "psnr"
 
 
 def test_figures_of_fewer_images_than_painted_are_said_to_be(make_run, change_json, tmp_path):
@@ -263,7 +326,7 @@ def test_captions_do_not_break_latex(hostile, complete):
 def test_the_apart_rule_is_a_midrule_in_latex(complete):
     folder, _ = complete
     run = read_run(folder)
-    text = to_latex("t", build_table(run), [])
+    text = to_latex("t", build_table(run), [], [])
     assert text.count(r"\midrule") == 2
     assert text.index("Fewer steps") > text.rindex(r"\midrule")
 
