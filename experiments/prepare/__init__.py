@@ -1,0 +1,1 @@
+"""Reference sets: photographs chosen by a rule, cropped and resized once, with checksums."""
