@@ -1,0 +1,201 @@
+"""Score anybody's pictures under the same protocol as this project's own.
+
+python -m experiments.evaluate images=<folder> prompts=<file> baseline=<folder> reference=<folder>
+python -m experiments.evaluate images=[ours,theirs] baseline=original protocol=sada
+python -m experiments.evaluate images=ours prompts=captions.json names=[clip_score]
+
+images     a folder, or several: [a,b,c]; each is a row
+prompts    text, CSV or JSON; without it CLIP scores are left out
+baseline   the folder whose images PSNR, SSIM, LPIPS and FD to baseline compare with
+reference  folder of photographs, list of files or .npz statistics that FID compares with
+names      the metrics; `metrics.<key>=...` sets any other key of theirs, protocol=<name> all that
+           the named work is known to have
+out        where tables and figures go; by default results/runs/foreign/<digest>
+device, results, title
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from experiments import environment, evaluate, protocols
+from experiments.config import ROOT, ConfigError, bad, device, locate
+from experiments.evaluate.settings import DISTANCES, NEED_IMAGES
+from experiments.foreign import load_rows
+from experiments.report import write_report
+from experiments.store import Painted, digest, write_atomically, write_json
+
+OPTIONS = {
+    "images": None, "prompts": None, "baseline": None, "reference": None, "names": None,
+    "metrics": {}, "protocol": None, "device": "auto", "results": "results/runs", "out": None,
+    "title": None,
+}  # fmt: skip
+NEEDS = {
+    "prompts": ("clip_score", "clip_toy"),
+    "baseline": ("psnr", "ssim", "lpips", "fid_to_baseline"),
+    "reference": (*DISTANCES, *NEED_IMAGES),
+}
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns its exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if argv else 2
+    try:
+        options = parse(argv)
+        table, out = score(options)
+    except KeyboardInterrupt:
+        print("interrupted: what was finished is kept, the same command goes on", file=sys.stderr)
+        return 130
+    except OSError as error:
+        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except ValueError as error:  # ConfigError, and images that cannot be read or compared
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    print(f"\n{table}\n\n{out}")
+    return 0
+
+
+def parse(argv: list[str]) -> DictConfig:
+    """The command's options, with defaults; unknown keys are refused."""
+    try:
+        given = OmegaConf.from_cli(argv)
+        options = OmegaConf.merge(OPTIONS, given)
+        OmegaConf.to_container(options, resolve=True)
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{' '.join(argv)}: {str(error).splitlines()[0]}") from error
+    for key in given:
+        if key not in OPTIONS:
+            raise bad(key, given[key], f"unknown key; known are {', '.join(OPTIONS)}")
+    if not OmegaConf.is_dict(options.metrics):
+        raise bad("metrics", options.metrics, "must be given key by key: metrics.batch_size=8")
+    if options.images is None or options.images == []:
+        raise bad("images", options.images, "must be a folder, or several: [a,b,c]")
+    if options.protocol is not None and options.protocol not in protocols.names():
+        allowed = f"must be one of {', '.join(protocols.names())}"
+        raise bad("protocol", options.protocol, allowed)
+    return options
+
+
+def score(options: DictConfig) -> tuple[str, Path]:
+    """Measure, write and report; the printed table and the folder with everything.
+
+    Raises:
+        ConfigError: a setting that cannot be.
+        ValueError: an image that cannot be read or has another size than its pair.
+    """
+    given = options.images if OmegaConf.is_list(options.images) else [options.images]
+    folders = [Path(locate(str(folder))) for folder in given]
+    baseline, prompts_file = (
+        None if options[key] is None else Path(locate(str(options[key])))
+        for key in ("baseline", "prompts")
+    )
+    metrics, notes = choose_metrics(options)
+    evaluate.check_metrics(metrics)
+    results, where = Path(str(options.results)), str(device(options))
+    rows, base, rule, more = load_rows(folders, baseline, prompts_file, results)
+    notes = more + notes
+    scores = evaluate.evaluate_rows(rows, base, metrics, results, where)
+    listed = [[row.painter, [[p.text, p.seed] for p in row.prompts]] for row in rows]
+    out = options.out or results / "foreign" / digest([listed, _json(metrics)])
+    out = Path(str(out))
+    scores.save(out)
+    for row in rows:
+        write_json(out / "rows" / f"{row.row}.json", record(row))
+    paths = {row.row: [os.path.relpath(path, out) for path in row.images] for row in rows}
+    write_json(out / "painted.json", paths)
+    # Seeds are not known, so that the manifest lists no prompts; per_image.csv does.
+    write_json(out / "manifest.json", {"rule": rule, "digest": digest(listed)} if rule else {})
+    write_json(out / "experiment.json", experiment(options, metrics, rows, base, notes))
+    settings = OmegaConf.to_yaml(OmegaConf.merge(options, {"metrics": _json(metrics)}))
+    write_atomically(out / "config.yaml", lambda beside: beside.write_text(settings, "utf-8"))
+    return write_report(out), out
+
+
+def choose_metrics(options: DictConfig) -> tuple[dict[str, Any], list[str]]:
+    """The section `metrics` with what can be measured, and a note for what cannot.
+
+    The standard section's keys are replaced by the protocol's, those by the command's.
+    """
+    layers = [OmegaConf.load(ROOT / "configs" / "metrics" / "standard.yaml")]
+    if options.protocol is not None:
+        layers.append(protocols.load(options.protocol).metrics)
+    layers.append(options.metrics)
+    layers += [{key: options[key]} for key in ("names", "reference") if options[key] is not None]
+    metrics = OmegaConf.to_container(OmegaConf.merge(*layers), resolve=True)
+    names = metrics["names"]
+    if not isinstance(names, list):
+        raise bad("names", names, "must be a list of metrics, such as [clip_score,psnr]")
+    inputs = {**options, "reference": metrics["reference"]}
+    notes = []
+    for key, users in NEEDS.items():
+        lost = [name for name in names if name in users]
+        if inputs[key] is None and lost:
+            notes.append(f"Left out, as {key}= was not given: {', '.join(lost)}.")
+            names = [name for name in names if name not in lost]
+    if not names:
+        allowed = f"nothing is left to measure; give {', '.join(NEEDS)} or other names"
+        raise bad("names", metrics["names"], allowed)
+    return {**metrics, "names": names}, notes
+
+
+def record(row: Painted) -> dict[str, Any]:
+    """What the report reads of a row; how it was painted is not known."""
+    return {
+        "row": row.row,
+        "status": "done",
+        "error": None,
+        "columns": {"method": row.row},
+        "painter": row.painter,
+        "images": len(row.images),
+        "merged_share": None,
+        "order_dependent": False,
+        "settings": {},
+    }
+
+
+def experiment(
+    options: DictConfig,
+    metrics: dict[str, Any],
+    rows: list[Painted],
+    baseline: Painted | None,
+    notes: list[str],
+) -> dict[str, Any]:
+    """`experiment.json`, with the protocol's name and where this departs from it."""
+    names = [row.row for row in rows]
+    cfg: dict[str, Any] = {"metrics": _json(metrics)}
+    if options.protocol is not None:
+        cfg["protocol"] = protocols.load(options.protocol).protocol
+    departures = protocols.departures(OmegaConf.create(cfg), len(rows[0].images))
+    unknown = protocols.unknown_fields(OmegaConf.create(cfg))
+    if unknown:
+        notes = [*notes, f"Not known of {options.protocol}: {', '.join(unknown)}."]
+    return {
+        "name": "foreign",
+        "title": options.title or f"Images of {', '.join(names)}",
+        "benchmark": "foreign",
+        "layout": "methods",
+        "swept": None,
+        "published": None,
+        "baseline": None if baseline is None else baseline.row,
+        "rows": names,
+        "apart": [],
+        "varied": [],
+        "notes": notes,
+        "protocol": options.protocol,
+        "departures": departures,
+        "code": environment.code(),
+    }
+
+
+def _json(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {k: str(v) if isinstance(v, Path) else v for k, v in metrics.items()}
