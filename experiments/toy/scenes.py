@@ -36,7 +36,7 @@ BACKGROUNDS = {
     "pink": (236, 160, 186),
 }
 SHAPES = ("square", "triangle", "ring", "cross")
-SIZES = {"small": 0.14, "large": 0.20}  # half extent, as a share of the image's side
+SIZES = {"small": 0.16, "large": 0.22}  # half extent, as a share of the image's side
 RELATIONS = ("left of", "right of", "above", "below")
 _OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 
@@ -95,6 +95,20 @@ def combination(scene: Scene) -> str:
 def is_held_out(scene: Scene) -> bool:
     """One combination in eight is never shown in training."""
     return hashlib.sha256(combination(scene).encode()).digest()[0] % 8 == 0
+
+
+def rebound(scene: Scene, shapes_only: bool) -> Scene | None:
+    """The scene with its two objects, or only their shapes, in exchange: the same words, bound
+    otherwise. None for a scene of one object and where the exchange would be held out or change
+    nothing."""
+    if scene.second is None:
+        return None
+    first, second = scene.second, scene.first
+    if shapes_only:
+        first = replace(scene.first, shape=scene.second.shape)
+        second = replace(scene.second, shape=scene.first.shape)
+    twin = replace(scene, first=first, second=second)
+    return None if twin == scene or is_held_out(twin) else twin
 
 
 def _draw(rng: np.random.Generator) -> Scene:

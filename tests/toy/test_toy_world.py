@@ -52,6 +52,25 @@ def test_a_relation_read_backwards_is_the_same_combination():
     assert np.array_equal(scenes.render(left), scenes.render(right))
 
 
+def test_twins_have_the_same_words_bound_otherwise():
+    drawn = scenes.sample(300, 4, held_out=False)
+    for scene in drawn:
+        for shapes_only in (False, True):
+            twin = scenes.rebound(scene, shapes_only)
+            if twin is None:
+                continue
+            assert not scenes.is_held_out(twin)
+            assert sorted(scenes.caption(twin).split()) == sorted(scenes.caption(scene).split())
+            assert scenes.caption(twin) != scenes.caption(scene)
+            assert (scenes.render(twin) != scenes.render(scene)).any()
+            if shapes_only:
+                assert [t.colour for t in twin.things] == [t.colour for t in scene.things]
+            else:
+                assert twin.things == scene.things[::-1]
+    assert all(scenes.rebound(scene, False) is None for scene in drawn if scene.second is None)
+    assert sum(scenes.rebound(scene, False) is not None for scene in drawn) > 100
+
+
 def test_weights_are_fp16_and_small():
     files = [p for p in WEIGHTS.rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) <= 16 * 2**20
