@@ -5,13 +5,16 @@ python -m experiments.prepare imagenet src=ILSVRC2012_img_val.tar \\
     labels=ILSVRC2012_devkit_t12.tar.gz out=data/imagenet/val5000
 python -m experiments.prepare coco split=2017 src=val2017.zip \\
     captions=annotations/captions_val2017.json out=data/coco/val2017_512
+python -m experiments.prepare statistics images=data/coco/val2017_512 out=val2017_512.npz
 
 imagenet takes the first five images of each class in file order; coco takes a whole validation
 split. `crop` (center | none), `filter` (a PIL name) and `size` (pixels | original) say how, as in
 metrics.reference_size. A second call prepares only what is missing or damaged. In the folder,
 `files.txt` lists rule and SHA-256 of the PNGs (another zlib may write the same pixels as other
 bytes), `sources.txt` those of the photographs. `classes`, `per_class` and `expect` are for sets of
-one's own.
+one's own. statistics writes mean and covariance of a prepared folder's features, to be given as
+metrics.reference: `tool` (pytorch-fid | torch-fidelity), `weights` (a file; null downloads the
+standard ones), `device`, `results`.
 """
 
 from __future__ import annotations
@@ -26,13 +29,17 @@ from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from yaml import YAMLError
 
-from experiments.prepare import coco, imagenet
+from experiments.prepare import coco, imagenet, statistics
 from experiments.prepare.sources import PrepareError, bad, open_source
 from experiments.prepare.write import sha256, write_set
 
 HOW = {"crop": "center", "filter": "lanczos", "size": 512}
 CROPS = ("center", "none")
 FILTERS = tuple(f.name.lower() for f in Image.Resampling)
+STATISTICS = {
+    "images": None, "weights": None, "tool": "pytorch-fid", "device": "cpu",
+    "results": "results/runs", "out": None,
+}  # fmt: skip
 SETS = {
     "imagenet": {"src": None, "labels": None, "classes": 1000, "per_class": 5},
     "coco": {"src": None, "captions": None, "split": None, "expect": None},
@@ -61,6 +68,8 @@ def main(argv: list[str]) -> int:
 def run(argv: list[str]) -> str:
     """Prepare the set that `argv` names and say what was done."""
     name, options = argv[0], parse(argv)
+    if name == "statistics":
+        return statistics.measure(options)
     how = {key: options[key] for key in HOW}
     out = Path(str(options["out"])).expanduser()
     facts = {"set": name, "source": Path(str(options["src"])).name}
@@ -87,9 +96,9 @@ def run(argv: list[str]) -> str:
 def parse(argv: list[str]) -> dict[str, Any]:
     """The command's options, checked before anything is opened."""
     name = argv[0]
-    if name not in SETS:
-        raise PrepareError(f"{name}: must be one of {', '.join(SETS)}")
-    known = {**SETS[name], **HOW, "out": None}
+    if name not in (*SETS, "statistics"):
+        raise PrepareError(f"{name}: must be one of {', '.join(SETS)}, statistics")
+    known = STATISTICS if name == "statistics" else {**SETS[name], **HOW, "out": None}
     try:
         given = OmegaConf.to_container(OmegaConf.from_cli(argv[1:]), resolve=True)
     except (OmegaConfBaseException, YAMLError) as error:
@@ -98,6 +107,14 @@ def parse(argv: list[str]) -> dict[str, Any]:
         if key not in known:
             raise bad(key, value, f"unknown key; {name} has {', '.join(known)}")
     options = {**known, **given}
+    if name == "statistics":
+        for key in ("images", "out"):
+            if options[key] is None:
+                raise bad(key, None, "must be given")
+        if options["tool"] not in statistics.TOOLS:
+            allowed = f"must be one of {', '.join(statistics.TOOLS)}"
+            raise bad("tool", options["tool"], allowed)
+        return options
     options["crop"] = "none" if options["crop"] is None else options["crop"]
     for key, allowed in (("crop", CROPS), ("filter", FILTERS)):
         if options[key] not in allowed:

@@ -17,6 +17,7 @@ from experiments.evaluate.frechet import frechet_distance, gaussian
 from experiments.evaluate.hashes import file_sha256
 from experiments.evaluate.inception_pytorch_fid import load_pytorch_fid, pytorch_fid_column
 from experiments.evaluate.statistics import read_statistics, write_statistics
+from experiments.prepare import __main__ as prepare
 
 FILE = their_inception.FID_WEIGHTS_URL.rsplit("/", 1)[1]
 
@@ -139,3 +140,40 @@ def test_a_failed_download_names_the_key(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.hub.load_state_dict_from_url", offline)
     with pytest.raises(ConfigError, match=r"pytorch_fid_weights=null: the download .*no network"):
         load_pytorch_fid(None, "cpu")
+
+
+@pytest.mark.parametrize("tool", ["pytorch-fid", "torch-fidelity"])
+def test_prepared_statistics_stand_for_their_folder(
+    tool, sets, measured, inception_weights, tmp_path, capsys
+):
+    folder, _ = sets
+    out = tmp_path / "statistics.npz"
+    code = prepare.main(
+        ["statistics", f"images={folder}", f"out={out}", f"weights={inception_weights}",
+         f"tool={tool}", f"results={tmp_path}"]
+    )  # fmt: skip
+    assert code == 0, capsys.readouterr().err
+    assert "6 images of photographs" in capsys.readouterr().out
+    name = "fid_pytorch_fid" if tool == "pytorch-fid" else "fid"
+    weights = {k: str(inception_weights) for k in ("inception_weights", "pytorch_fid_weights")}
+    scores = evaluate((out, sets[1]), tmp_path, names=[name], **weights)
+    column = columns(inception_weights)[name == "fid_pytorch_fid"]
+    own = measured.figures["row"][column]
+    assert scores.figures["row"][column] == pytest.approx(own, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("images=nowhere", "images=nowhere: must be a folder with at least 2 images"),
+        ("tool=clean-fid", "tool=clean-fid: must be one of pytorch-fid, torch-fidelity"),
+        ("weights=none.pth", "weights=none.pth: no such file"),
+        ("image=x", "image=x: unknown key"),
+    ],
+)
+def test_statistics_that_cannot_be(given, told, sets, tmp_path, capsys):
+    base = {"images": sets[0], "out": tmp_path / "s.npz", "results": tmp_path}
+    arguments = [f"{k}={v}" for k, v in base.items() if not given.startswith(f"{k}=")]
+    assert prepare.main(["statistics", *arguments, given]) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "s.npz").exists()
