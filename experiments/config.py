@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,15 @@ def require_integer(key: str, value: Any, least: int, optional: bool = False) ->
         raise bad(key, value, f"must be an integer >= {least}{null}")
 
 
-def require_number(key: str, value: Any, least: float) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or value < least:
-        raise bad(key, value, f"must be a number >= {least}")
+def require_number(
+    key: str, value: Any, least: float, most: float = inf, open_ends: bool = False
+) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if number and (least < value < most or (not open_ends and value in (least, most))):
+        return
+    lower = f"a number {'>' if open_ends else '>='} {least}"
+    upper = "" if most == inf else f" and {'<' if open_ends else '<='} {most}"
+    raise bad(key, value, f"must be {lower}{upper}")
 
 
 def check(cfg: DictConfig) -> None:
@@ -82,7 +89,12 @@ def check(cfg: DictConfig) -> None:
     require_integer("timing.batch_size", cfg.timing.batch_size, 1)
     require_integer("prompts.limit", cfg.prompts.limit, 1, optional=True)
     require_choice("prompts.split", plain(cfg.prompts.split), ("null", *SPLITS))
-    require_number("prompts.tune_share", cfg.prompts.tune_share, 0)
+    require_number("prompts.tune_share", cfg.prompts.tune_share, 0, 1)
+    require_number("power.probability", cfg.power.probability, 0, 1, open_ends=True)
+    if not isinstance(cfg.power.difference, DictConfig):
+        raise bad("power.difference", cfg.power.difference, "must be numbers by metric")
+    for metric, difference in cfg.power.difference.items():
+        require_number(f"power.difference.{metric}", difference, 0, open_ends=True)
     device(cfg)
     build_method(cfg)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from omegaconf import OmegaConf
 
+from experiments.config import ConfigError, bad
 from experiments.evaluate import Scores
 from experiments.evaluate.context import painted_feature_array
 from experiments.store import Painted, Prompt, read_json, write_atomically
@@ -34,6 +35,8 @@ FILES = (
 
 def publish(run: Path, out: Path, results: Path) -> list[Path]:
     """Copy from `run` and the feature cache under `results`; returns the files written."""
+    if not (run / "experiment.json").is_file():
+        raise bad("run", run, "must be the folder of an experiment's run, with experiment.json")
     written = []
 
     def copy(source: Path, target: Path) -> None:
@@ -88,5 +91,8 @@ if __name__ == "__main__":
         {"run": "results/runs/toy/reference", "out": "results/toy", "results": "results/runs"},
         OmegaConf.from_cli(),
     )
-    for path in publish(Path(args.run), Path(args.out), Path(args.results)):
-        print(path)
+    try:
+        for path in publish(Path(args.run), Path(args.out), Path(args.results)):
+            print(path)
+    except ConfigError as error:
+        raise SystemExit(f"error: {error}") from None

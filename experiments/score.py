@@ -17,7 +17,6 @@ device, results, title
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from experiments import environment, evaluate, protocols
+from experiments import command, environment, evaluate, protocols
 from experiments.config import ROOT, ConfigError, bad, device, locate
 from experiments.evaluate.settings import DISTANCES, NEED_IMAGES
 from experiments.foreign import load_rows
@@ -45,24 +44,14 @@ NEEDS = {
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns its exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(__doc__)
-        return 0 if argv else 2
-    try:
-        options = parse(argv)
-        table, out = score(options)
-    except KeyboardInterrupt:
-        print("interrupted: what was finished is kept, the same command goes on", file=sys.stderr)
-        return 130
-    except OSError as error:
-        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except ValueError as error:  # ConfigError, and images that cannot be read or compared
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    print(f"\n{table}\n\n{out}")
-    return 0
+    """The command; returns its exit code. ValueError: bad input, or images that do not fit."""
+    return command.run(argv, __doc__, run)
+
+
+def run(argv: list[str]) -> str:
+    """The printed table and the folder of everything."""
+    table, out = score(parse(argv))
+    return f"\n{table}\n\n{out}"
 
 
 def parse(argv: list[str]) -> DictConfig:
@@ -95,6 +84,9 @@ def score(options: DictConfig) -> tuple[str, Path]:
     """
     given = options.images if OmegaConf.is_list(options.images) else [options.images]
     folders = [Path(locate(str(folder))) for folder in given]
+    for folder in folders:
+        if not folder.is_dir():
+            raise bad("images", folder, "no such folder")
     baseline, prompts_file = (
         None if options[key] is None else Path(locate(str(options[key])))
         for key in ("baseline", "prompts")

@@ -10,6 +10,7 @@ import pandas as pd
 from experiments.evaluate.csv_cells import escape_cell, restore_cell
 from experiments.store import Painted, read_json, write_atomically, write_json
 
+PARTS = ("figures", "counts", "beside", "replicates", "notes", "protocol")
 TEXTS = ("row", "prompt", "seed", "source")
 
 
@@ -21,8 +22,6 @@ class Scores:
         figures: {row: {column: value}}, columns in the order they were asked for; None where a
             figure is undefined (PSNR of the baseline with itself).
         counts: {row: {column: number of images behind the figure}}.
-        errors: {row: {column: standard error of the mean over the images}}, None where a figure
-            is no mean over images (Fréchet distances).
         beside: {row: {column: {what: value}}}, further figures of a column: its tail ("5th
             percentile", of LPIPS "95th percentile"), or the deviation of KID ("std over 100
             subsets") and Inception Score. Files of older versions have none.
@@ -40,7 +39,6 @@ class Scores:
 
     figures: dict[str, dict[str, float | int | None]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    errors: dict[str, dict[str, float | None]] = field(default_factory=dict)
     beside: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     replicates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     per_image: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(TEXTS)))
@@ -59,7 +57,6 @@ class Scores:
         return cls(
             figures={name: {} for name in names},
             counts={name: {} for name in names},
-            errors={name: {} for name in names},
             beside={name: {} for name in names},
             replicates={name: {} for name in names},
             per_image=pd.DataFrame(lines, columns=list(TEXTS)),
@@ -68,10 +65,9 @@ class Scores:
     def add_column(self, column: str, metric: str, better: str | None) -> None:
         self.protocol["columns"][column] = {"metric": metric, "better": better}
 
-    def add(self, row: str, column: str, value, n: int, error: float | None = None) -> None:
+    def add(self, row: str, column: str, value, n: int) -> None:
         self.figures[row][column] = value
         self.counts[row][column] = n
-        self.errors[row][column] = error
 
     def add_replicates(self, row: str, column: str, values: list[float]) -> None:
         self.replicates[row][column] = values
@@ -80,11 +76,11 @@ class Scores:
         self.beside[row].setdefault(column, {})[what] = value
 
     def add_mean(self, row: str, column: str, values) -> None:
-        """The mean over the values that are not NaN, with its standard error."""
+        """The mean over the values that are not NaN."""
         values = pd.Series(values, dtype="float64").dropna()
         n = len(values)
         mean = float(values.mean()) if n else None
-        self.add(row, column, mean, n, float(values.sem()) if n > 1 else None)
+        self.add(row, column, mean, n)
 
     def add_per_image(self, row: str, name: str, values) -> None:
         if name not in self.per_image:
@@ -93,10 +89,9 @@ class Scores:
 
     def save(self, folder: Path) -> None:
         """Write `metrics.json` and `per_image.csv` into `folder`."""
-        parts = ("figures", "counts", "errors", "beside", "replicates", "notes", "protocol")
         table = self.per_image.map(escape_cell)
         write_atomically(folder / "per_image.csv", lambda beside: table.to_csv(beside, index=False))
-        write_json(folder / "metrics.json", {part: getattr(self, part) for part in parts})
+        write_json(folder / "metrics.json", {part: getattr(self, part) for part in PARTS})
 
     @classmethod
     def load(cls, folder: Path) -> Scores:
@@ -109,4 +104,5 @@ class Scores:
                 table[name] = table[name].map(restore_cell)
             elif name != "seed":
                 table[name] = pd.to_numeric(table[name].replace("", None)).astype("Float64")
-        return cls(per_image=table, **saved)
+        # Files of earlier versions lack some parts and have others.
+        return cls(per_image=table, **{part: saved[part] for part in PARTS if part in saved})

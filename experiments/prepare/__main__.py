@@ -29,6 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from yaml import YAMLError
 
+from experiments import command
 from experiments.prepare import coco, imagenet, statistics
 from experiments.prepare.sources import PrepareError, bad, open_source
 from experiments.prepare.write import sha256, write_set
@@ -48,21 +49,7 @@ SETS = {
 
 def main(argv: list[str]) -> int:
     """The command; returns its exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(__doc__)
-        return 0 if argv else 2
-    try:
-        print(run(argv))
-    except KeyboardInterrupt:
-        print("interrupted: what was finished is kept, the same command goes on", file=sys.stderr)
-        return 130
-    except OSError as error:
-        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except PrepareError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
+    return command.run(argv, __doc__, run, PrepareError)
 
 
 def run(argv: list[str]) -> str:

@@ -87,6 +87,7 @@ def read_synsets(content: bytes) -> dict[int, str]:
         return {
             int(s["ILSVRC2012_ID"]): str(s["WNID"]) for s in synsets if int(s["num_children"]) == 0
         }
+    # NotImplementedError: a .mat of version 7.3, which SciPy cannot read.
     except (ValueError, KeyError, IndexError, TypeError, NotImplementedError) as error:
         raise PrepareError(f"labels: {META} is not the devkit's ({error})") from error
 

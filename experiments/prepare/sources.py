@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+# NotImplementedError: a compression that zipfile lacks; RuntimeError: an encrypted archive.
 BROKEN = (
     tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
     zipfile.BadZipFile, NotImplementedError, RuntimeError,

@@ -20,6 +20,9 @@ def measure(options: dict) -> str:
         PrepareError: a setting or an image that cannot be.
     """
     # Torch is loaded by those who need it only.
+    from omegaconf import OmegaConf
+
+    from experiments.config import ConfigError, device
     from experiments.evaluate import Scores
     from experiments.evaluate.context import Context
     from experiments.evaluate.hashes import hash_files
@@ -37,9 +40,13 @@ def measure(options: dict) -> str:
     weights = options["weights"] and Path(str(options["weights"])).expanduser()
     if weights is not None and not weights.is_file():
         raise bad("weights", weights, "no such file; null downloads the standard ones")
+    try:
+        where = str(device(OmegaConf.create({"device": options["device"]})))
+    except ConfigError as error:
+        raise PrepareError(str(error)) from error
     settings = {**DEFAULTS, "inception_weights": weights, "pytorch_fid_weights": weights}
     results, out = Path(str(options["results"])), Path(str(options["out"])).expanduser()
-    context = Context([], None, settings, results, str(options["device"]), Scores())
+    context = Context([], None, settings, results, where, Scores())
     names = [path.relative_to(folder).as_posix() for path in paths]
     index = results / "hashes" / f"reference-{digest(str(folder.resolve()))}.json"
     try:

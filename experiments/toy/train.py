@@ -306,9 +306,8 @@ def set_attention(unet: nn.Module, pooled: bool) -> None:
 def train_unet(args, tokenizer, scorer, vae):
     """Velocity prediction (unweighted: every noise level counts), captions dropped 10 %.
 
-    The text encoder is the scorer's text tower, frozen, as CLIP's is in Stable Diffusion. Trained
-    along, it forgets within 80,000 samples which object is where (a probe of the left or upper
-    colour falls from 100 to 51 %), and the U-Net never learns it.
+    The text encoder is the scorer's text tower, frozen, as CLIP's is in Stable Diffusion: trained
+    along, it loses which object is where before the U-Net has learnt to read it.
     """
     torch.manual_seed(args.seed)
     unet, text_encoder = networks.build_unet(), networks.build_text_encoder(tokenizer)

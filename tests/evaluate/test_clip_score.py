@@ -55,9 +55,6 @@ def test_clip_scores_equal_the_models_own_forward(scorer, scene_rows, scores):
         found = table[table["row"] == row.row]
         assert np.allclose(found["clip_toy"].astype(float), expected, atol=1e-3)
         assert scores.figures[row.row]["CLIP (toy)"] == pytest.approx(expected.mean(), abs=1e-3)
-        assert scores.errors[row.row]["CLIP (toy)"] == pytest.approx(
-            expected.std(ddof=1) / np.sqrt(6), rel=1e-2
-        )
     assert table["clip_toy"].nunique() > 6  # captions and pictures matter
 
 

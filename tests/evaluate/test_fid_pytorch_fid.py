@@ -167,6 +167,7 @@ def test_prepared_statistics_stand_for_their_folder(
     [
         ("images=nowhere", "images=nowhere: must be a folder with at least 2 images"),
         ("tool=clean-fid", "tool=clean-fid: must be one of pytorch-fid, torch-fidelity"),
+        ("device=gpu", "device=gpu: must be auto, cpu, cuda or cuda:<n>"),
         ("weights=none.pth", "weights=none.pth: no such file"),
         ("image=x", "image=x: unknown key"),
     ],

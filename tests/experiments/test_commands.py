@@ -315,3 +315,11 @@ def test_publish_keeps_figures_and_features_without_pictures(ablation, results, 
     assert not list(published.glob("images/**/*.png"))
     kept = sum(p.stat().st_size for p in published.rglob("*"))
     assert kept < 4 * 2**20
+    lost = subprocess.run(
+        [sys.executable, "-m", "experiments.publish", f"run={tmp_path}", f"out={published}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert lost.returncode == 1
+    assert lost.stderr.strip().endswith(
+        "must be the folder of an experiment's run, with experiment.json"
+    )
