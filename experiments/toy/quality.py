@@ -30,7 +30,7 @@ DEFAULTS = {
     "count": 256,
     "batch": 8,
     "steps": 50,
-    "guidance_scale": 4.0,
+    "guidance_scale": 2.0,
     "seed": 3,
 }
 
