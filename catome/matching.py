@@ -80,6 +80,60 @@ def nearest_destinations(x: Tensor, sources: Tensor, destinations: Tensor) -> tu
     return dot / (source_norm * destination_norm.gather(1, nearest)), nearest
 
 
+def blind_pairs(
+    sources: Tensor,
+    destinations: Tensor,
+    width: int,
+    pairing: str,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Pairs made without looking at the tokens: the controls of what similarity is worth.
+
+    Args:
+        sources, destinations: (S,), (D,) token indices on the CPU, both non-empty.
+        width: of the token grid.
+        pairing: "random", any destination and sources in any order; or "space", the destination
+            nearest on the grid and the sources nearest to theirs first (ties as drawn).
+        generator: CPU generator.
+
+    Returns:
+        nearest: (S,) positions in `destinations`, and order: (S,) positions in `sources`, the
+        first to be merged first.
+    """
+    order = torch.randperm(len(sources), generator=generator)
+    if pairing == "random":
+        return torch.randint(len(destinations), (len(sources),), generator=generator), order
+    y, x = destinations // width, destinations % width
+    distances, nearest = [], []
+    for part in sources.split(max(1, SCORES_AT_ONCE // len(destinations))):
+        squared = (part[:, None] // width - y) ** 2 + (part[:, None] % width - x) ** 2
+        least = squared.min(dim=1)
+        distances.append(least.values)
+        nearest.append(least.indices)
+    by_distance = torch.cat(distances)[order].argsort(stable=True)
+    return torch.cat(nearest), order[by_distance]
+
+
+def match_blindly(
+    x: Tensor, destinations: Tensor, select: Ratio, width: int, pairing: str, generator
+) -> MergeMap:
+    """A map of `blind_pairs`, the same in all rows. Arguments as there and in `match`."""
+    rows, tokens = x.shape[:2]
+    sources = source_tokens(tokens, destinations)
+    nearest, order = blind_pairs(sources, destinations, width, pairing, generator)
+    nearest, order = (t.to(x.device).expand(rows, -1) for t in (nearest, order))
+    counts = (select.count(tokens, len(sources)),) * rows
+    sources, destinations = sources.to(x.device), destinations.to(x.device)
+    return MergeMap.build(tokens, sources, destinations, nearest, order, counts)
+
+
+def source_tokens(tokens: int, destinations: Tensor) -> Tensor:
+    """(S,) all tokens that are no destinations, in order, on the CPU."""
+    is_source = torch.ones(tokens, dtype=torch.bool)
+    is_source[destinations] = False
+    return is_source.nonzero()[:, 0]
+
+
 @torch.no_grad()
 def match(
     x: Tensor, destinations: Tensor, select: Ratio | Threshold, images: int
@@ -100,9 +154,7 @@ def match(
         The map, and the best similarities (B, S) of the sources in token order, fp32.
     """
     tokens = x.shape[1]
-    is_source = torch.ones(tokens, dtype=torch.bool)
-    is_source[destinations] = False
-    sources = is_source.nonzero()[:, 0].to(x.device)
+    sources = source_tokens(tokens, destinations).to(x.device)
     destinations = destinations.to(x.device)
     # Autocast would compare fp32 tokens in a lower precision.
     with torch.autocast(x.device.type, enabled=False):

@@ -29,7 +29,8 @@ class TokenMerging:
         destinations: "random", one token of each cell, drawn from (seed, step, block) and the
             same for all images; or "corner", the top-left one.
         merge: modules that work on the shortened sequence: "attn1" (self-attention), "attn2"
-            (cross-attention), "ff" (feed-forward).
+            (cross-attention), "ff" (feed-forward). With none, blocks match and a recorder sees
+            what would merge, but all tokens stay: the baseline, observed.
         seed: of the random destinations. The global generators are never used.
         count: who shares an adaptive count. "image": the rows of one image (its guided and
             unguided halves); images of a batch do not influence each other. "batch": all rows, as
@@ -37,6 +38,9 @@ class TokenMerging:
         cache: "fresh" forgets all matches when a generation begins. "official" is the official
             code's reading of a checkpoint list: entry s means evaluation s - 1, and the matches are
             carried into the next generation. Needs `Checkpoints`.
+        pairing: how sources find their destinations. "similarity" is the method; "random" and
+            "space" (the nearest on the token grid) are controls that do not look at the tokens
+            and compare nothing. They need a `Ratio`.
 
     Raises:
         ValueError: one line with the key, its value and what is allowed.
@@ -51,6 +55,7 @@ class TokenMerging:
     seed: int = 0
     count: str = "image"
     cache: str = "fresh"
+    pairing: str = "similarity"
 
     def __post_init__(self):
         require(
@@ -69,20 +74,25 @@ class TokenMerging:
             ("destinations", ("random", "corner")),
             ("count", ("image", "batch")),
             ("cache", ("fresh", "official")),
+            ("pairing", ("similarity", "random", "space")),
         ):
             value = getattr(self, key)
             require(value in choices, key, value, " or ".join(map(repr, choices)))
-        names = () if isinstance(self.merge, str) else tuple(self.merge)
-        distinct = len(names) > 0 and len(set(names)) == len(names)
-        require(
-            distinct and set(names) <= set(MERGEABLE), "merge", self.merge, f"some of {MERGEABLE}"
-        )
+        names, is_list = tuple(self.merge), not isinstance(self.merge, str)
+        known = len(set(names)) == len(names) and set(names) <= set(MERGEABLE)
+        require(is_list and known, "merge", self.merge, f"some of {MERGEABLE}, or none")
         object.__setattr__(self, "merge", names)
         require(
             self.cache == "fresh" or isinstance(self.refresh, Checkpoints),
             "cache",
             self.cache,
             f"'fresh' with {type(self.refresh).__name__} ('official' needs Checkpoints)",
+        )
+        require(
+            self.pairing == "similarity" or isinstance(self.select, Ratio),
+            "pairing",
+            self.pairing,
+            "'similarity' with Threshold (the others need Ratio)",
         )
 
     def matches_at(self, step: int) -> bool:

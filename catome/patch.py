@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .checks import is_integer, require
 from .clock import Clock
-from .matching import destination_tokens, match, pattern_generator
+from .matching import destination_tokens, match, match_blindly, pattern_generator
 from .merge_map import MergeMap
 from .method import TokenMerging
 from .recorder import Record, Recorder
@@ -269,12 +269,16 @@ class _Block:
         return output if self.map is None else self.map.unmerge(output)
 
     def _match(self, x: Tensor) -> tuple[MergeMap | None, Tensor | None]:
-        method, generator = self.handle.method, None
-        if method.destinations == "random":
-            generator = pattern_generator(method.seed, self.handle.clock.step, self.name)
-        destinations = destination_tokens(*self.grid, method.stride, generator)
+        method = self.handle.method
+        generator = pattern_generator(method.seed, self.handle.clock.step, self.name)
+        drawn = generator if method.destinations == "random" else None
+        destinations = destination_tokens(*self.grid, method.stride, drawn)
         if len(destinations) == 0:  # the grid is smaller than a cell
             return None, None
+        if method.pairing != "similarity":
+            width = self.grid[1]
+            blind = match_blindly(x, destinations, method.select, width, method.pairing, generator)
+            return blind, None
         images = self.handle.images(len(x)) if method.count == "image" else 1
         return match(x, destinations, method.select, images)
 
@@ -284,7 +288,7 @@ class _Block:
         similarities = pairs = None
         if best is not None and handle.recorder.similarities:
             similarities = best.cpu()
-        if best is not None and handle.recorder.pairs:
+        if matched and self.held is not None and handle.recorder.pairs:
             pairs = self.held.assignment.to("cpu", torch.int32)
         handle.recorder.add(
             Record(

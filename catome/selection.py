@@ -28,10 +28,14 @@ class Ratio:
     def merges_nothing(self) -> bool:
         return self.ratio == 0
 
+    def count(self, tokens: int, sources: int) -> int:
+        """Sources to merge of so many tokens in a row."""
+        return min(int(self.ratio * tokens), sources)
+
     def counts(self, best: Tensor, tokens: int, images: int) -> tuple[int, ...]:
         """Sources to merge in each row; see `Threshold.counts`."""
         rows, sources = best.shape
-        return (min(int(self.ratio * tokens), sources),) * rows
+        return (self.count(tokens, sources),) * rows
 
 
 @dataclass(frozen=True)

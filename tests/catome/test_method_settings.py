@@ -40,13 +40,17 @@ from catome import PAPER, Checkpoints, EveryStep, Interval, Ratio, Threshold, To
         (lambda: TokenMerging(Ratio(0.5), destinations="grid"), "destinations='grid': must be"),
         (lambda: TokenMerging(Ratio(0.5), count="row"), "count='row': must be 'image' or 'batch'"),
         (lambda: TokenMerging(Ratio(0.5), cache="stale"), "cache='stale': must be 'fresh' or"),
-        (lambda: TokenMerging(Ratio(0.5), merge=()), "merge=(): must be some of"),
         (lambda: TokenMerging(Ratio(0.5), merge=("mlp",)), "merge=('mlp',): must be some of"),
         (lambda: TokenMerging(Ratio(0.5), merge="attn1"), "merge='attn1': must be some of"),
         (lambda: TokenMerging(Ratio(0.5), merge=("ff", "ff")), "merge=('ff', 'ff'): must be"),
         (
             lambda: TokenMerging(Ratio(0.5), Interval(5), cache="official"),
             "cache='official': must be 'fresh' with Interval ('official' needs Checkpoints)",
+        ),
+        (lambda: TokenMerging(Ratio(0.5), pairing="x"), "pairing='x': must be 'similarity' or"),
+        (
+            lambda: TokenMerging(Threshold(0.5), pairing="random"),
+            "pairing='random': must be 'similarity' with Threshold (the others need Ratio)",
         ),
     ],
 )
@@ -126,6 +130,8 @@ def test_a_description_is_json_and_tells_methods_apart():
         TokenMerging(Threshold(0.5), Checkpoints([5])),
         TokenMerging(Threshold(0.5), Checkpoints([5]), cache="official"),
         TokenMerging(Ratio(0.5), merge=("attn1", "ff")),
+        TokenMerging(Ratio(0.5), merge=()),
+        TokenMerging(Ratio(0.5), pairing="space"),
     ]
     texts = [json.dumps(m.describe(), sort_keys=True) for m in methods]
     assert len(set(texts)) == len(methods)
