@@ -22,6 +22,11 @@ from experiments.config import ROOT, bad
 def job(cfg: DictConfig) -> None:
     from experiments import runner
 
+    if cfg.experiment.observation is not None:
+        from experiments.observe import observe
+
+        observe(cfg)
+        return
     if cfg.plan is not None:
         raise bad("plan", cfg.plan, "plans an experiment; add +experiment=<name>")
     if cfg.row is not None:

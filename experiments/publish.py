@@ -26,6 +26,7 @@ FILES = (
     "metrics.json",
     "protocol.json",
     "per_image.csv",
+    "report.html",
     "table.csv",
     "table.md",
     "table.tex",
@@ -59,7 +60,9 @@ def publish(run: Path, out: Path, results: Path) -> list[Path]:
             continue
         lines = measured[measured["row"] == name]
         prompts = tuple(map(Prompt, lines["prompt"], lines["seed"]))
-        row = Painted(name, record["painter"], prompts, tuple(run / p for p in painted[name]))
+        row = Painted(
+            name, record.get("painter", name), prompts, tuple(run / p for p in painted[name])
+        )
         for folder in feature_folders(results):
             features = painted_feature_array(row, folder)
             if features is not None:

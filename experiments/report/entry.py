@@ -8,6 +8,7 @@ from experiments.report.card import card_of, protocol_of
 from experiments.report.formats import to_csv, to_latex, to_markdown
 from experiments.report.grid import plot_grid
 from experiments.report.notes import notes_of
+from experiments.report.page import write_page
 from experiments.report.plots import plot_against_seconds, plot_along_swept_key
 from experiments.report.run_folder import read_run
 from experiments.report.table import build_table
@@ -15,7 +16,8 @@ from experiments.store import write_atomically, write_json
 
 
 def write_report(folder: Path) -> str:
-    """Write `table.csv`, `table.md`, `table.tex`, `protocol.json` and `plots/` into a run's folder.
+    """Write `table.csv`, `table.md`, `table.tex`, `protocol.json`, `plots/` and `report.html`
+    into a run's folder.
 
     Files that a stage has not written yet make cells "—" and a note that names the stage.
 
@@ -42,6 +44,7 @@ def write_report(folder: Path) -> str:
     plot_against_seconds(run, plots)
     plot_along_swept_key(run, plots)
     plot_grid(run, plots)
+    write_page(run, folder / "report.html")
     return markdown
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import matplotlib
@@ -78,7 +78,9 @@ def plot_against_seconds(run: Run, folder: Path) -> None:
     written while either stage is missing.
     """
     timed = [row for row in run.rows if row.timing.get("s_per_image") and not row.failed]
-    columns = [c for c in _plotted(run) if any(run.figure(row, c) is not None for row in timed)]
+    columns = [
+        c for c in plotted_columns(run) if any(run.figure(row, c) is not None for row in timed)
+    ]
     if not columns:
         return
     with plt.rc_context(STYLE):
@@ -127,16 +129,11 @@ def plot_along_swept_key(run: Run, folder: Path) -> None:
     key = run.experiment.get("swept")
     if not key:
         return
-    series = _series(run, key)
-    fixed = [run.baseline, *(row for row in run.rows if row.apart and row is not run.baseline)]
-    fixed = [row for row in fixed if row is not None and not row.failed]
-    panels_of = [(c + ARROWS[run.better(c)], _figure_of(run, c)) for c in _plotted(run)]
-    panels_of.append(("seconds an image ↓", lambda row: row.timing.get("s_per_image")))
-    panels_of.append(("share of sources merged", lambda row: row.merged_share))
-    swept = [row for rows in series.values() for row in rows]
-    panels_of = [(t, of) for t, of in panels_of if any(of(row) is not None for row in swept)]
+    series, fixed = along_swept_key(run, key), fixed_rows(run)
+    panels_of = panels_along(run, series)
     if not panels_of:
         return
+    swept = [row for rows in series.values() for row in rows]
     ticks = sorted({float(row.columns[key]) for row in swept})
     wide = ticks[0] > 0 and ticks[-1] / ticks[0] > 6
     with plt.rc_context(STYLE):
@@ -249,7 +246,8 @@ def _kind(row: Row) -> tuple:
     return row.method, row.columns.get("threshold"), row.columns.get("ratio")
 
 
-def _plotted(run: Run) -> list[str]:
+def plotted_columns(run: Run) -> list[str]:
+    """The first quality columns of the table, as many as a figure has room for."""
     return [c for c in run.quality_columns() if run.metric(c) != "identical"][:PANELS]
 
 
@@ -285,7 +283,24 @@ def _colours(names: Iterable) -> dict:
     }
 
 
-def _series(run: Run, key: str) -> dict[str, list[Row]]:
+def fixed_rows(run: Run) -> list[Row]:
+    """Rows that a sweep is compared with: the baseline and the ones apart."""
+    rows = [run.baseline, *(row for row in run.rows if row.apart and row is not run.baseline)]
+    return [row for row in rows if row is not None and not row.failed]
+
+
+def panels_along(
+    run: Run, series: dict[str, list[Row]]
+) -> list[tuple[str, Callable[[Row], float | None]]]:
+    """Titles and figures of the panels of a sweep in which some row has a value."""
+    panels = [(c + ARROWS[run.better(c)], _figure_of(run, c)) for c in plotted_columns(run)]
+    panels.append(("seconds an image ↓", lambda row: row.timing.get("s_per_image")))
+    panels.append(("share of sources merged", lambda row: row.merged_share))
+    swept = [row for rows in series.values() for row in rows]
+    return [(t, of) for t, of in panels if any(of(row) is not None for row in swept)]
+
+
+def along_swept_key(run: Run, key: str) -> dict[str, list[Row]]:
     """{name: rows along the key} by the method and its other settings."""
     others = [k for k in ("threshold", "ratio", "caching") if k != key]
     if key == "interval":

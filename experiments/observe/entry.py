@@ -1,0 +1,44 @@
+"""The one entry point of observations: `+experiment=similarity`, `+experiment=pair_overlap`."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+from tabulate import tabulate
+
+from experiments import pipelines, prompts, runner
+from experiments.config import require_choice, run_folder
+from experiments.observe import pair_overlap, similarity
+from experiments.store import write_atomically, write_json
+
+OBSERVATIONS = {"similarity": similarity.measure, "pair_overlap": pair_overlap.measure}
+
+
+def observe(cfg: DictConfig) -> None:
+    """Watch the baseline's generations and write figures, plots and `table.md` into the run's
+    folder; prints the table."""
+    name = cfg.experiment.observation
+    require_choice("experiment.observation", name, OBSERVATIONS)
+    runner.validate(cfg)
+    folder = run_folder(cfg)
+    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    chosen, rule = runner.load_prompts(cfg)
+    table = OBSERVATIONS[name](cfg, chosen, folder)
+    pipe = pipelines.load(cfg)
+    write_json(folder / "manifest.json", prompts.manifest(chosen, rule, pipe.tokenizer))
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
+    options, method = cfg.generation, cfg.method
+    selection = "ratio" if method.get("threshold") is None else "threshold"
+    lines = [
+        f"## {cfg.experiment.title}",
+        tabulate(table, headers="keys", tablefmt="pipe", showindex=False),
+        f"- {len(chosen)} images of the baseline ({cfg.benchmark.name}), watched at every U-Net "
+        "evaluation: matches are made and merge nothing.\n"
+        f"- {options.scheduler}, {options.steps} steps, guidance {options.guidance_scale:g}, "
+        f"{options.width} x {options.height}, {cfg.dtype}; {selection} {method[selection]:g}, "
+        f"stride {method.stride}.",
+    ]
+    text = "\n\n".join(lines)
+    write_atomically(
+        folder / "table.md", lambda beside: beside.write_text(text + "\n", encoding="utf-8")
+    )
+    print(f"\n{text}\n\n{folder}")
