@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -17,8 +19,11 @@ from experiments.report.plots import (
 from experiments.report.run_folder import Row, Run, row_label
 from experiments.report.table import ARROWS
 
+SWEEP = "Along the swept key"
+COLUMNS = 3  # panels of the sweep side by side
 LAYOUT = {
     "template": "simple_white",
+    "height": 380,
     "font": {"family": "system-ui, sans-serif", "size": 13},
     "margin": {"l": 70, "r": 20, "t": 40, "b": 60},
     "hoverlabel": {"align": "left"},
@@ -49,7 +54,7 @@ def charts_of(run: Run) -> list[tuple[str, go.Figure]]:
         if any(_timed(run, row, column) for row in run.rows)
     ]
     sweep = sweep_chart(run)
-    return charts + ([("Along the swept key", sweep)] if sweep is not None else [])
+    return charts + ([(SWEEP, sweep)] if sweep is not None else [])
 
 
 def _timed(run: Run, row: Row, column: str) -> bool:
@@ -70,7 +75,8 @@ def quality_chart(run: Run, column: str) -> go.Figure:
             line={"color": GREY, "width": 1, "dash": "dot"}, name="Pareto front",
             hoverinfo="skip",
         )  # fmt: skip
-    for i, (row, (x, y)) in enumerate(zip(rows, points, strict=True)):
+    for row, (x, y) in zip(rows, points, strict=True):
+        i = run.rows.index(row)  # a row looks the same in every chart
         interval = run.interval(row, column)
         figure.add_scatter(
             x=[x], y=[y], mode="markers", name=escape(row_label(run, row)), text=[hover(run, row)],
@@ -110,23 +116,31 @@ def sweep_chart(run: Run) -> go.Figure | None:
     panels = panels_along(run, series) if series else []
     if not panels:
         return None
-    figure = make_subplots(rows=1, cols=len(panels), subplot_titles=[escape(t) for t, _ in panels])
-    for column, (_, figure_of) in enumerate(panels, start=1):
+    lines = math.ceil(len(panels) / COLUMNS)
+    figure = make_subplots(
+        rows=lines, cols=min(COLUMNS, len(panels)), subplot_titles=[escape(t) for t, _ in panels],
+        vertical_spacing=0.32 / lines,
+    )  # fmt: skip
+    for n, (_, figure_of) in enumerate(panels):
+        place = {"row": 1 + n // COLUMNS, "col": 1 + n % COLUMNS}
         for i, (name, rows) in enumerate(series.items()):
             known = [(row.columns[key], figure_of(row)) for row in rows]
             known = [(x, y) for x, y in known if y is not None]
             figure.add_scatter(
                 x=[x for x, _ in known], y=[y for _, y in known], mode="lines+markers",
-                name=escape(name), legendgroup=name, showlegend=column == 1,
-                line={"color": COLOURS[i % len(COLOURS)]}, row=1, col=column,
+                name=escape(name), legendgroup=name, showlegend=n == 0,
+                line={"color": COLOURS[i % len(COLOURS)]}, **place,
             )  # fmt: skip
         for row in fixed_rows(run):
             if figure_of(row) is not None:
                 figure.add_hline(
                     y=figure_of(row), line={"color": GREY, "width": 1, "dash": "dash"},
                     annotation_text=escape(row_label(run, row)), annotation_font_size=10,
-                    row=1, col=column,
+                    **place,
                 )  # fmt: skip
-    figure.update_layout(LAYOUT | {"height": 360})
-    figure.update_xaxes(title=AXES.get(key, key))
+    figure.update_layout(LAYOUT | {"height": 80 + 290 * lines})
+    for n in range(len(panels)):
+        if n + COLUMNS >= len(panels):  # the lowest of its column
+            place = {"row": 1 + n // COLUMNS, "col": 1 + n % COLUMNS}
+            figure.update_xaxes(title=AXES.get(key, key), **place)
     return figure

@@ -8,7 +8,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from experiments.report.card import card_of
-from experiments.report.charts import charts_of
+from experiments.report.charts import SWEEP, charts_of
 from experiments.report.notes import notes_of
 from experiments.report.pictures import pictures_of
 from experiments.report.run_folder import Run
@@ -49,6 +49,7 @@ def write_page(run: Run, path: Path) -> None:
         card=card_of(run),
         plotly=get_plotlyjs() if charts else "",
         charts=drawn,
+        sweep=SWEEP,
         pictures=pictures_of(run),
         images=len(prompts),
         script=script,

@@ -111,6 +111,16 @@ def rebound(scene: Scene, shapes_only: bool) -> Scene | None:
     return None if twin == scene or is_held_out(twin) else twin
 
 
+def reshaped(scene: Scene, turn: int) -> Scene | None:
+    """The scene with another shape of one of its objects, chosen by `turn`. None where that would
+    be held out."""
+    which, step = ("second", "first")[scene.second is None or turn % 2], 1 + turn // 2 % 3
+    thing = getattr(scene, which)
+    shape = SHAPES[(SHAPES.index(thing.shape) + step) % len(SHAPES)]
+    twin = replace(scene, **{which: replace(thing, shape=shape)})
+    return None if is_held_out(twin) else twin
+
+
 def _draw(rng: np.random.Generator) -> Scene:
     def thing(not_colour: str | None = None) -> Thing:
         colours = [c for c in COLOURS if c != not_colour]

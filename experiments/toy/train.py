@@ -40,7 +40,7 @@ DEFAULTS = {
     "stages": ["scorer", "vae", "unet", "judge", "export"],
     "scorer": {"steps": 600, "batch": 56, "lr": 7e-4},
     "vae": {"steps": 1000, "batch": 16, "lr": 2e-3, "crops_until": 800},
-    "unet": {"steps": 9400, "batch": 16, "lr": 1e-3, "pooled_until": 8800},
+    "unet": {"steps": 8000, "batch": 16, "lr": 1e-3, "pooled_until": 7600},
     "judge": {"steps": 500, "batch": 64, "lr": 2e-3},
 }
 CHECKPOINT_SECONDS = 120
@@ -171,8 +171,9 @@ def tokens(tokenizer, texts: list[str]) -> torch.Tensor:
 def train_scorer(args, tokenizer):
     """CLIP's symmetric contrastive loss on pairs of a scene and its caption.
 
-    Each scene of two objects comes with hard negatives, the same words bound otherwise: among
-    unlike captions the sets of words suffice, and relations would never be learnt.
+    Each scene comes with hard negatives: the same words bound otherwise, and another shape. Among
+    unlike captions the sets of words suffice, relations would never be learnt, and a lone object
+    is told by its colours.
     """
     torch.manual_seed(args.seed)
     model = networks.build_scorer(tokenizer)
@@ -181,6 +182,8 @@ def train_scorer(args, tokenizer):
     def loss_of(step, indices):
         shown = [drawn[i] for i in indices.tolist()]
         twins = [scenes.rebound(scene, shapes) for scene in shown for shapes in (False, True)]
+        turns = torch.randint(6, (len(shown),)).tolist()
+        twins += [scenes.reshaped(s, turn) for s, turn in zip(shown, turns, strict=True)]
         twins = [twin for twin in twins if twin]
         ids = tokens(tokenizer, [scenes.caption(scene) for scene in shown + twins])
         rendered = [torch.from_numpy(scenes.render(twin)).permute(2, 0, 1) for twin in twins]

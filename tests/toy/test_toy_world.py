@@ -72,6 +72,19 @@ def test_twins_have_the_same_words_bound_otherwise():
     assert sum(scenes.rebound(scene, False) is not None for scene in drawn) > 100
 
 
+def test_a_reshaped_twin_differs_in_one_shape():
+    drawn = scenes.sample(100, 4, held_out=False)
+    for scene in drawn:
+        twins = [t for t in (scenes.reshaped(scene, turn) for turn in range(6)) if t]
+        assert twins
+        for twin in twins:
+            assert not scenes.is_held_out(twin)
+            one, other = scenes.caption(scene).split(), scenes.caption(twin).split()
+            changed = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+            assert len(changed) == 1
+            assert set(changed[0]) <= set(scenes.SHAPES)
+
+
 def test_weights_are_fp16_and_small():
     files = [p for p in WEIGHTS.rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) <= 16 * 2**20
