@@ -10,7 +10,7 @@ from .merge_map import MergeMap
 from .method import TokenMerging
 from .patch import Handle, apply, get_handle, remove
 from .recorder import Record, Recorder
-from .schedule import PAPER, Checkpoints, EveryStep, Interval
+from .schedule import PAPER, ByBlock, Checkpoints, EveryStep, Interval
 from .selection import Ratio, Threshold
 
 __version__ = "0.1.0"
@@ -18,6 +18,7 @@ version = __version__
 
 __all__ = [
     "PAPER",
+    "ByBlock",
     "Checkpoints",
     "EveryStep",
     "Handle",

@@ -1,9 +1,9 @@
 """`TokenMerging`: ToMe, adaptive-only, cache-only and CA-ToMe as selection x schedule."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 
 from .checks import is_integer, require
-from .schedule import Checkpoints, EveryStep, Interval
+from .schedule import ByBlock, Checkpoints, EveryStep, Interval
 from .selection import Ratio, Threshold
 
 MERGEABLE = ("attn1", "attn2", "ff")
@@ -22,7 +22,7 @@ class TokenMerging:
 
     Args:
         select: `Ratio(r)` or `Threshold(t)`.
-        refresh: `EveryStep()`, `Interval(k)` or `Checkpoints([...])`.
+        refresh: `EveryStep()`, `Interval(k)`, `Checkpoints([...])` or `ByBlock({...})`.
         stride: side of the cells of the token grid; one token a cell is a destination.
         max_downsample: merge in blocks whose grid is at most so many times smaller than the
             latent. 1 is the latent's own resolution.
@@ -47,7 +47,7 @@ class TokenMerging:
     """
 
     select: Ratio | Threshold
-    refresh: EveryStep | Interval | Checkpoints = field(default_factory=EveryStep)
+    refresh: EveryStep | Interval | Checkpoints | ByBlock = field(default_factory=EveryStep)
     stride: int = 2
     max_downsample: int = 1
     destinations: str = "random"
@@ -62,10 +62,10 @@ class TokenMerging:
             isinstance(self.select, (Ratio, Threshold)), "select", self.select, "Ratio or Threshold"
         )
         require(
-            isinstance(self.refresh, (EveryStep, Interval, Checkpoints)),
+            isinstance(self.refresh, (EveryStep, Interval, Checkpoints, ByBlock)),
             "refresh",
             self.refresh,
-            "EveryStep, Interval or Checkpoints",
+            "EveryStep, Interval, Checkpoints or ByBlock",
         )
         for key, least in (("stride", 2), ("max_downsample", 1), ("seed", 0)):
             value = getattr(self, key)
@@ -95,23 +95,41 @@ class TokenMerging:
             "'similarity' with Threshold (the others need Ratio)",
         )
 
-    def matches_at(self, step: int) -> bool:
-        """Whether blocks that hold a match still match anew at evaluation `step` (from 0)."""
-        return self.refresh.due(step + 1 if self.cache == "official" else step)
+    def matches_at(self, step: int, block: str | None = None) -> bool:
+        """Whether blocks that hold a match still match anew at evaluation `step` (from 0).
+
+        Args:
+            block: a block's name within the U-Net; None asks for any of them.
+        """
+        return self.refresh.due(step + 1 if self.cache == "official" else step, block)
 
     def unreached(self, evaluations: int) -> tuple[int, ...]:
         """List entries beyond the last of `evaluations` U-Net evaluations, as written."""
-        if not isinstance(self.refresh, Checkpoints):
-            return ()
         first_unreached = evaluations + (self.cache == "official")
-        return tuple(s for s in self.refresh.steps if s >= first_unreached)
+        steps = {s for c in self.checkpoints() for s in c.steps if s >= first_unreached}
+        return tuple(sorted(steps))
+
+    def checkpoints(self) -> tuple[Checkpoints, ...]:
+        """All lists in the schedule."""
+        single = self.refresh
+        parts = single.schedules.values() if isinstance(single, ByBlock) else (single,)
+        return tuple(part for part in parts if isinstance(part, Checkpoints))
 
     def describe(self) -> dict:
         """All settings as plain JSON types, stable across runs: usable as an identity."""
-        settings = asdict(self)
-        for key in ("select", "refresh"):
-            part = getattr(self, key)
-            values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(part).items()}
-            settings[key] = {"kind": type(part).__name__, **values}
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        settings["select"] = _described(self.select)
+        settings["refresh"] = _described(self.refresh)
         settings["merge"] = list(self.merge)
         return settings
+
+
+def _described(part) -> dict:
+    """A selection or schedule as JSON types; what a list was made for changes no image."""
+    if isinstance(part, ByBlock):
+        schedules = {name: _described(s) for name, s in sorted(part.schedules.items())}
+        values = {"schedules": schedules, "otherwise": _described(part.otherwise)}
+    else:
+        values = {f.name: getattr(part, f.name) for f in fields(part) if f.name != "evaluations"}
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+    return {"kind": type(part).__name__, **values}

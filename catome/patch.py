@@ -17,6 +17,7 @@ from .matching import destination_tokens, match, match_blindly, pattern_generato
 from .merge_map import MergeMap
 from .method import TokenMerging
 from .recorder import Record, Recorder
+from .schedule import ByBlock
 from .selection import Threshold
 
 ATTRIBUTE = "_catome_handle"
@@ -46,7 +47,8 @@ def apply(
 
     Raises:
         ValueError: `model` is neither, no block lies within `max_downsample`, or `copies` is not
-            positive or cannot be read from the pipeline.
+            positive or cannot be read from the pipeline, or a schedule is for a block that is not
+            there.
         ImportError: Diffusers is not installed.
     """
     require(isinstance(method, TokenMerging), "method", method, "a TokenMerging")
@@ -75,6 +77,13 @@ def apply(
             f"max_downsample={method.max_downsample}: no block would merge; downsampling of the "
             f"blocks there are: {known}"
         )
+    names = _block_names(unet, chosen)
+    if isinstance(method.refresh, ByBlock):
+        unknown = sorted(set(method.refresh.schedules) - set(names.values()))
+        if unknown:
+            raise ValueError(
+                f"schedules={unknown[0]}: no such block; the blocks are {', '.join(names.values())}"
+            )
     remove(model)
     recorder = Recorder() if record is True else record or None
     return Handle(pipeline, unet, chosen, method, copies, recorder)
@@ -122,7 +131,7 @@ class Handle:
         self._blocks = []
         self._hooks = [unet.register_forward_pre_hook(self._begin_evaluation, with_kwargs=True)]
         setattr(unet, ATTRIBUTE, self)
-        names = {module: name for name, module in unet.named_modules()}
+        names = _block_names(unet, transformers)
         for transformer in transformers:
             blocks = [
                 _Block(self, names[module], module) for module in _transformer_blocks(transformer)
@@ -229,7 +238,7 @@ class _Block:
         handle, method, best, matched = self.handle, self.handle.method, None, False
         if not method.select.merges_nothing:
             shape = (len(x), *self.grid)
-            matched = self.held_for != shape or method.matches_at(handle.clock.step)
+            matched = self.held_for != shape or method.matches_at(handle.clock.step, self.name)
             if matched:
                 self.held, best = self._match(x)
                 self.held_for = shape
@@ -370,6 +379,12 @@ def _transformers(unet: nn.Module) -> list[tuple[int, nn.Module]]:
         found += within(block)
         level //= 2 if getattr(block, "upsamplers", None) else 1
     return found
+
+
+def _block_names(unet: nn.Module, transformers: list[nn.Module]) -> dict[nn.Module, str]:
+    """{block: its name within the U-Net}, in the order in which they run."""
+    names = {module: name for name, module in unet.named_modules()}
+    return {b: names[b] for transformer in transformers for b in _transformer_blocks(transformer)}
 
 
 def _transformer_blocks(transformer: nn.Module) -> list[nn.Module]:

@@ -4,8 +4,8 @@ A step is the index of a U-Net evaluation within one generation, counted from 0.
 makes 51 evaluations, Heun two a step.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -16,8 +16,8 @@ from .checks import is_integer, require
 class EveryStep:
     """Match at every evaluation: nothing is re-used."""
 
-    def due(self, step: int) -> bool:
-        """Whether to match at evaluation `step`."""
+    def due(self, step: int, block: str | None = None) -> bool:
+        """Whether to match at evaluation `step`; all blocks alike."""
         return True
 
 
@@ -36,8 +36,8 @@ class Interval:
             is_integer(self.every) and self.every >= 1, "interval", self.every, "an integer >= 1"
         )
 
-    def due(self, step: int) -> bool:
-        """Whether to match at evaluation `step`."""
+    def due(self, step: int, block: str | None = None) -> bool:
+        """Whether to match at evaluation `step`; all blocks alike."""
         return step % self.every == 0
 
 
@@ -48,9 +48,11 @@ class Checkpoints:
     Args:
         steps: integers >= 0 in increasing order. Entries beyond a generation's last evaluation are
             allowed and never reached.
+        evaluations: of the generations that the list was made for, if that is known.
     """
 
     steps: Sequence[int]
+    evaluations: int | None = None
 
     def __post_init__(self):
         allowed = "a list of integers >= 0 in increasing order"
@@ -63,10 +65,57 @@ class Checkpoints:
         ordered = ordered and all(a < b for a, b in pairwise(steps))
         require(ordered, "checkpoints", self.steps, allowed)
         object.__setattr__(self, "steps", tuple(int(s) for s in steps))
+        known = self.evaluations is None or (is_integer(self.evaluations) and self.evaluations >= 1)
+        require(known, "evaluations", self.evaluations, "an integer >= 1 or None")
 
-    def due(self, step: int) -> bool:
-        """Whether to match at evaluation `step`."""
+    def due(self, step: int, block: str | None = None) -> bool:
+        """Whether to match at evaluation `step`; all blocks alike."""
         return step in self.steps
+
+    def rescaled(self, evaluations: int) -> "Checkpoints":
+        """The list stretched to generations of another length: the first and the last evaluation
+        stay the first and the last, and entries that fall together become one.
+
+        Raises:
+            ValueError: it is not known what length the list was made for.
+        """
+        require(self.evaluations is not None, "evaluations", None, "known in order to rescale")
+        last = max(1, self.evaluations - 1)
+        steps = sorted({round(s * (evaluations - 1) / last) for s in self.steps})
+        return Checkpoints(steps, evaluations)
+
+
+@dataclass(frozen=True)
+class ByBlock:
+    """A schedule of its own for each block.
+
+    Args:
+        schedules: {block name within the U-Net: `EveryStep`, `Interval` or `Checkpoints`}.
+        otherwise: of blocks without one.
+    """
+
+    schedules: Mapping[str, EveryStep | Interval | Checkpoints]
+    otherwise: EveryStep | Interval | Checkpoints = field(default_factory=EveryStep)
+
+    def __post_init__(self):
+        single = (EveryStep, Interval, Checkpoints)
+        fits = isinstance(self.schedules, Mapping) and len(self.schedules) > 0
+        fits = fits and all(
+            isinstance(name, str) and isinstance(schedule, single)
+            for name, schedule in self.schedules.items()
+        )
+        require(fits, "schedules", self.schedules, "{block name: EveryStep, Interval, Checkpoints}")
+        require(
+            isinstance(self.otherwise, single), "otherwise", self.otherwise,
+            "EveryStep, Interval or Checkpoints",
+        )  # fmt: skip
+        object.__setattr__(self, "schedules", dict(self.schedules))
+
+    def due(self, step: int, block: str | None = None) -> bool:
+        """Whether a block, or without a name any block, is to match at evaluation `step`."""
+        if block is None:
+            return any(s.due(step) for s in (*self.schedules.values(), self.otherwise))
+        return self.schedules.get(block, self.otherwise).due(step)
 
 
 # The lists published with CA-ToMe (arXiv 2501.00946).

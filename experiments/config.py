@@ -132,7 +132,13 @@ def build_method(cfg: DictConfig) -> Method:
             "method._target_", cfg.method.get("_target_"),
             f"makes a {kind}; must be a subclass of experiments.methods.base.Method",
         )  # fmt: skip
+    method.prepare(evaluations_of(cfg.generation.scheduler, cfg.generation.steps))
     return method
+
+
+def evaluations_of(scheduler: str, steps: int) -> int:
+    """U-Net evaluations of a generation: PLMS makes its second timestep twice."""
+    return steps + 1 if scheduler == "plms" and steps > 1 else steps
 
 
 def results_root(cfg: DictConfig) -> Path:

@@ -84,13 +84,6 @@ def is_local(path: str) -> bool:
     return Path(path).exists() or path.startswith((".", "/", "~")) or path.count("/") != 1
 
 
-def evaluations(cfg: DictConfig, pipe: StableDiffusionPipeline) -> int:
-    """U-Net evaluations of one generation (PLMS with 50 steps makes 51)."""
-    scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config)
-    scheduler.set_timesteps(cfg.generation.steps)
-    return len(scheduler.timesteps)
-
-
 @contextmanager
 def attention_backend(name: str) -> Iterator[None]:
     """`math`: plain matrix products and a softmax. `fused`: what PyTorch chooses by itself."""

@@ -30,6 +30,7 @@ from experiments.config import (
     build_method,
     check,
     device,
+    evaluations_of,
     results_root,
     run_folder,
 )
@@ -73,7 +74,7 @@ def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
     """Paint a row (if told to) and say what it is and what merged."""
     chosen, rule = load_prompts(cfg)
     pipe, method = pipelines.load(cfg), build_method(cfg)
-    for warning in method.warnings(pipelines.evaluations(cfg, pipe)):
+    for warning in method.warnings(evaluations_of(cfg.generation.scheduler, cfg.generation.steps)):
         log.warning("%s: %s", name, warning)
     listed = prompts.manifest(chosen, rule, pipe.tokenizer)
     store = image_store(cfg, pipe, method, chosen)

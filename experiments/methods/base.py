@@ -51,6 +51,9 @@ class Method:
     def identity(self) -> dict[str, Any]:
         return {**self.settings(), "source": code_digest(self.sources())}
 
+    def prepare(self, evaluations: int) -> None:
+        """Told how many U-Net evaluations a generation has, before anything else is asked."""
+
     def warnings(self, evaluations: int) -> list[str]:
         """Settings that cannot take effect in a generation of so many U-Net evaluations."""
         return []

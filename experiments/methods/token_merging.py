@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import catome
 from experiments.methods.base import Method
+from experiments.schedules.file import read_schedule
 
 PAPER_NAMES = {
     "config1": "config 1",
@@ -20,10 +22,12 @@ PAPER_NAMES = {
 }
 
 
-def parse_refresh(
-    value: Any,
-) -> tuple[catome.EveryStep | catome.Interval | catome.Checkpoints, str]:
-    """`every`, an interval k, a list of evaluations, or a key of `catome.PAPER`; with its name."""
+Schedule = catome.EveryStep | catome.Interval | catome.Checkpoints | catome.ByBlock
+
+
+def parse_refresh(value: Any) -> tuple[Schedule, str]:
+    """`every`, an interval k, a list of evaluations, a key of `catome.PAPER`, or a schedule's file
+    (`*.json`); with its name."""
     if value == "every":
         return catome.EveryStep(), "every step"
     if isinstance(value, str) and value in catome.PAPER:
@@ -34,15 +38,30 @@ def parse_refresh(
         return catome.Interval(value), f"every {value}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return catome.Checkpoints(list(value)), str(list(value))
-    allowed = f"every, an interval >= 1, a sorted list of evaluations, or {', '.join(catome.PAPER)}"
+    if isinstance(value, str) and value.endswith(".json"):
+        return read_schedule(value)
+    allowed = (
+        "every, an interval >= 1, a sorted list of evaluations, a schedule's .json file, or "
+        f"{', '.join(catome.PAPER)}"
+    )
     raise ValueError(f"refresh={value}: must be {allowed}")
+
+
+def rescale(schedule: Schedule, evaluations: int) -> Schedule:
+    """The schedule with every list that knows its number of evaluations stretched to this one."""
+    if isinstance(schedule, catome.ByBlock):
+        parts = {name: rescale(part, evaluations) for name, part in schedule.schedules.items()}
+        return catome.ByBlock(parts, rescale(schedule.otherwise, evaluations))
+    known = isinstance(schedule, catome.Checkpoints) and schedule.evaluations is not None
+    return schedule.rescaled(evaluations) if known else schedule
 
 
 class TokenMergingMethod(Method):
     """A row that merges tokens; arguments are those of `catome.TokenMerging`.
 
     Exactly one of `ratio` (share of all tokens, 0 to 0.75 at stride 2) and `threshold` (cosine
-    similarity) is a number; `refresh` as `parse_refresh` reads it.
+    similarity) is a number; `refresh` as `parse_refresh` reads it. `rescale` stretches lists that
+    know what number of evaluations they were made for to the present one, under another name.
     """
 
     def __init__(
@@ -52,6 +71,7 @@ class TokenMergingMethod(Method):
         ratio: float | None = None,
         threshold: float | None = None,
         refresh: Any = "every",
+        rescale: bool = False,
         **options: Any,
     ):
         super().__init__(name)
@@ -62,7 +82,10 @@ class TokenMergingMethod(Method):
             )
         select = catome.Ratio(ratio) if threshold is None else catome.Threshold(threshold)
         schedule, self.caching = parse_refresh(refresh)
+        if not isinstance(rescale, bool):
+            raise ValueError(f"rescale={rescale}: must be true or false")
         self.label = label
+        self.rescale = rescale
         self.merging = catome.TokenMerging(select=select, refresh=schedule, **options)
         self.order_dependent = self.merging.cache == "official" or self.merging.count == "batch"
 
@@ -84,13 +107,28 @@ class TokenMergingMethod(Method):
     def sources(self) -> list[Path]:
         return [*Path(catome.__file__).parent.glob("*.py")]
 
+    def prepare(self, evaluations: int) -> None:
+        if not self.rescale:
+            return
+        rescaled = rescale(self.merging.refresh, evaluations)
+        if rescaled != self.merging.refresh:
+            self.merging = replace(self.merging, refresh=rescaled)
+            self.caching = f"{self.caching}, rescaled to {evaluations}"
+
     def warnings(self, evaluations: int) -> list[str]:
-        late = self.merging.unreached(evaluations)
-        if not late:
-            return []
-        return [
-            f"method.refresh: entries {list(late)} lie beyond the last of {evaluations} evaluations"
-        ]
+        warnings, late = [], self.merging.unreached(evaluations)
+        if late:
+            warnings.append(
+                f"method.refresh: entries {list(late)} lie beyond the last of {evaluations} "
+                "evaluations"
+            )
+        made_for = {c.evaluations for c in self.merging.checkpoints()} - {None, evaluations}
+        if made_for:
+            warnings.append(
+                f"method.refresh: made for {min(made_for)} evaluations and used at {evaluations}; "
+                "method.rescale=true stretches it"
+            )
+        return warnings
 
     def matches_at(self, evaluation: int) -> bool:
         # A generation's first evaluation always matches: blocks hold nothing then.

@@ -31,7 +31,9 @@ class RowsSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> None:
         # Imported here: Hydra loads its plug-ins even where it only prints help.
         from experiments import plan, rows, runner
+        from experiments.schedules import before_rows
 
+        before_rows(without_hydra(self.config))
         overrides = rows.expand(self.config)
         jobs = {name: [*arguments, *own] for name, own in overrides.items()}
         configs = {name: self.compose(job) for name, job in jobs.items()}

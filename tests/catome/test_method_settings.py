@@ -33,7 +33,7 @@ from catome import PAPER, Checkpoints, EveryStep, Interval, Ratio, Threshold, To
         (lambda: Checkpoints("123"), "checkpoints='123': must be"),
         (lambda: Checkpoints(7), "checkpoints=7: must be"),
         (lambda: TokenMerging(0.5), "select=0.5: must be Ratio or Threshold"),
-        (lambda: TokenMerging(Ratio(0.5), 5), "refresh=5: must be EveryStep, Interval or"),
+        (lambda: TokenMerging(Ratio(0.5), 5), "refresh=5: must be EveryStep, Interval, Ch"),
         (lambda: TokenMerging(Ratio(0.5), stride=1), "stride=1: must be an integer >= 2"),
         (lambda: TokenMerging(Ratio(0.5), max_downsample=0), "max_downsample=0: must be an"),
         (lambda: TokenMerging(Ratio(0.5), seed=-1), "seed=-1: must be an integer >= 0"),
