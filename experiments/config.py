@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("generate", "evaluate", "time", "report")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 ATTENTION = ("fused", "math")
+LARGEST = "largest"  # of timing.batch_size
 SPLITS = ("tune", "report")
 SCHEDULERS = ("plms", "ddim", "dpm++2m", "euler")
 
@@ -86,7 +87,10 @@ def check(cfg: DictConfig) -> None:
             raise bad(f"generation.{key}", generation[key], "must be a multiple of 8")
     require_integer("timing.repeats", cfg.timing.repeats, 1)
     require_integer("timing.warmup", cfg.timing.warmup, 0)
-    require_integer("timing.batch_size", cfg.timing.batch_size, 1)
+    if cfg.timing.batch_size != LARGEST:
+        require_integer("timing.batch_size", cfg.timing.batch_size, 1)
+    elif device(cfg).type != "cuda":
+        raise bad("timing.batch_size", LARGEST, "needs CUDA, whose memory bounds it; use a number")
     require_integer("prompts.limit", cfg.prompts.limit, 1, optional=True)
     require_choice("prompts.split", plain(cfg.prompts.split), ("null", *SPLITS))
     require_number("prompts.tune_share", cfg.prompts.tune_share, 0, 1)

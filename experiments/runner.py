@@ -85,13 +85,27 @@ def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
         "row": name,
         "status": "done",
         "error": None,
-        "columns": {**method.columns(), "steps": cfg.generation.steps},
+        "columns": columns_of(cfg, method.columns()),
+        "against": cfg.against,
         "painter": store.painter,
         "images": len(chosen) - len(store.missing(chosen)),
         **image_facts(store, chosen),
         "order_dependent": method.order_dependent,
         "settings": flat(cfg),
         "manifest": {key: listed[key] for key in ("digest", "truncated", "token_limit", "rule")},
+    }
+
+
+def columns_of(cfg: DictConfig, of_method: dict[str, Any]) -> dict[str, Any]:
+    """What the table can say of a row; it shows what its layout names and what rows differ in."""
+    options = cfg.generation
+    return {
+        **of_method,
+        "steps": options.steps,
+        "width": options.width,
+        "height": options.height,
+        "attention": cfg.attention,
+        "batch": cfg.timing.batch_size,
     }
 
 
@@ -139,8 +153,10 @@ def flat(cfg: DictConfig) -> dict[str, Any]:
         "experiment",
         "protocol",
         "sweep",
+        "observe",
         "rows",
         "row",
+        "against",
         "stages",
         "debug",
         "tracking",
@@ -167,7 +183,7 @@ def failed_record(cfg: DictConfig, name: str, error: BaseException) -> dict[str,
         columns = build_method(cfg).columns()
     except ConfigError:
         columns = {"method": cfg.method.get("name"), "caching": None}
-    columns["steps"] = cfg.generation.steps
+    columns = columns_of(cfg, columns)
     message = str(error).splitlines()[0] if str(error) else ""
     kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
     return {
@@ -237,7 +253,8 @@ def complete_rows(cfg: DictConfig, good: dict[str, DictConfig], folder: Path) ->
             continue
         identity = results_root(cfg) / "images" / record["painter"] / "painter.json"
         if not identity.is_file():
-            log.warning("%s: not painted yet; run the stage generate", name)
+            if "evaluate" in cfg.stages:
+                log.warning("%s: not painted yet; run the stage generate", name)
             continue
         store = ImageStore(results_root(cfg), read_json(identity))
         missing = store.missing(chosen)
@@ -257,7 +274,7 @@ def complete_rows(cfg: DictConfig, good: dict[str, DictConfig], folder: Path) ->
 def time_stage(cfg: DictConfig, good: dict[str, DictConfig], chosen, folder: Path) -> list[str]:
     """Write `timing.json`; returns the rows that failed, with their errors logged."""
     rows = [timing.Row(name, row, build_method(row)) for name, row in good.items()]
-    warmup = prompts.warmup(cfg.prompts.kind, cfg.timing.batch_size)
+    warmup = prompts.warmup(cfg.prompts.kind, len(prompts.WARMUP_PROMPTS))
     measured = timing.time_rows(rows, cfg.experiment.baseline, chosen, warmup)
     write_json(folder / "timing.json", measured)
     errors = {n: f["error"] for n, f in measured["rows"].items() if "error" in f}

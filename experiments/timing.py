@@ -16,12 +16,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from tqdm import tqdm
 
 from experiments import environment, pipelines
-from experiments.config import device
+from experiments.config import LARGEST, device
 from experiments.methods.base import Method
 from experiments.store import Prompt
 from experiments.uncertainty import median_interval
@@ -114,19 +114,21 @@ def time_rows(
     """Time every row; a row that fails is reported with its error and the others go on.
 
     Args:
-        rows: all with the same model, device and timing settings.
-        baseline: name of the row that speed-ups are relative to; may be absent.
-        prompts: at least `timing.batch_size`; the first ones are painted again and again.
-        warmup: as many others.
+        rows: all with the same model, device, repeats and warm-up.
+        baseline: name of the row that speed-ups are relative to where a row's `against` names no
+            other; may be absent.
+        prompts: the first `timing.batch_size`, from the start again where they are fewer, are
+            painted again and again.
+        warmup: others.
 
     Returns:
-        {"environment", "batch_size", "repeats", "rows": {name: figures}}; seconds are medians.
+        {"environment", "batch_size", "repeats", "rows": {name: figures}}; seconds are medians,
+        `batch_size` None where rows differ.
     """
     options = rows[0].cfg.timing
-    batch = options.batch_size
     where = device(rows[0].cfg)
     watch = Stopwatch(where)
-    prompts = [prompts[i % len(prompts)] for i in range(batch)]
+    batches = {row.name: batch_of(row, prompts) for row in rows}
     samples: dict[str, list[dict[str, Any]]] = {row.name: [] for row in rows}
     counts: dict[str, dict[str, Any]] = {}
     errors: dict[str, str] = {}
@@ -141,12 +143,14 @@ def time_rows(
                     continue
                 pipe = pipelines.load(row.cfg)
                 try:
+                    batch = batches[row.name]
                     if kind == "count":
-                        counts[row.name] = count_work(pipe, row, prompts)
+                        counts[row.name] = count_work(pipe, row, cycled(prompts, batch))
                     elif kind == "warm-up":
-                        generation(pipe, row, warmup[:batch], watch)
+                        generation(pipe, row, cycled(warmup, batch), watch)
                     else:
-                        samples[row.name].append(generation(pipe, row, prompts, watch))
+                        painted = cycled(prompts, batch)
+                        samples[row.name].append(generation(pipe, row, painted, watch))
                 except (RuntimeError, ValueError) as error:
                     errors[row.name] = f"{type(error).__name__}: {error}".splitlines()[0]
     figures: dict[str, Any] = {}
@@ -154,11 +158,14 @@ def time_rows(
         if row.name in errors:
             figures[row.name] = {"error": errors[row.name]}
             continue
+        batch = batches[row.name]
         figures[row.name] = summarise(row.method, samples[row.name], batch) | counts[row.name]
-        reference = samples.get(baseline)
-        if reference and baseline not in errors:
+        against = row.cfg.against or baseline
+        reference = samples.get(against)
+        if reference and against not in errors:
+            each = batch / batches[against]  # seconds an image, not a generation
             ratios = [
-                base["total"] / own["total"]
+                each * base["total"] / own["total"]
                 for base, own in zip(reference, samples[row.name], strict=True)
             ]
             interval = median_interval(ratios)
@@ -169,13 +176,43 @@ def time_rows(
                 "speedup_level": interval.level,
             }
     cfg = rows[0].cfg
+    different = len(set(batches.values())) > 1
     return {
         "environment": environment.describe(where, cfg.dtype, cfg.attention),
-        "batch_size": batch,
+        "batch_size": None if different else batches[rows[0].name],
         "repeats": options.repeats,
         "warmup": options.warmup,
         "rows": figures,
     }
+
+
+def cycled(prompts: list[Prompt], count: int) -> list[Prompt]:
+    return [prompts[i % len(prompts)] for i in range(count)]
+
+
+def batch_of(row: Row, prompts: list[Prompt]) -> int:
+    """`timing.batch_size`; `largest` is the largest power of two that CUDA's memory holds, by
+    trying two steps of each."""
+    if row.cfg.timing.batch_size != LARGEST:
+        return row.cfg.timing.batch_size
+    short = OmegaConf.merge(row.cfg, {"generation": {"steps": 2}})
+    batch = 1
+    while fits(row, short, cycled(prompts, 2 * batch)):
+        batch *= 2
+    return batch
+
+
+def fits(row: Row, cfg: DictConfig, prompts: list[Prompt]) -> bool:
+    pipe = pipelines.load(cfg)
+    try:
+        with row.method.attach(pipe):
+            pipelines.generate(pipe, cfg, prompts)
+    except torch.OutOfMemoryError:
+        return False
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return True
 
 
 def generation(pipe, row: Row, prompts: list[Prompt], watch: Stopwatch) -> dict[str, Any]:
@@ -204,6 +241,7 @@ def summarise(method: Method, samples: list[dict[str, Any]], batch: int) -> dict
     every = [seconds for sample in samples for seconds in sample["evaluations"]]
     peaks = [s["peak_gb"] for s in samples if s["peak_gb"] is not None]
     return {
+        "batch_size": batch,
         "s_per_image": median(totals),
         "s_per_image_all": totals,
         "denoise_s_per_image": median(s["denoise"] / batch for s in samples),

@@ -17,7 +17,7 @@ from experiments.report.plots import (
     plotted_columns,
 )
 from experiments.report.run_folder import Row, Run, row_label
-from experiments.report.table import ARROWS
+from experiments.report.table import ARROWS, setting_of
 
 SWEEP = "Along the swept key"
 COLUMNS = 3  # panels of the sweep side by side
@@ -124,7 +124,7 @@ def sweep_chart(run: Run) -> go.Figure | None:
     for n, (_, figure_of) in enumerate(panels):
         place = {"row": 1 + n // COLUMNS, "col": 1 + n % COLUMNS}
         for i, (name, rows) in enumerate(series.items()):
-            known = [(row.columns[key], figure_of(row)) for row in rows]
+            known = [(setting_of(row, key), figure_of(row)) for row in rows]
             known = [(x, y) for x, y in known if y is not None]
             figure.add_scatter(
                 x=[x for x, _ in known], y=[y for _, y in known], mode="lines+markers",

@@ -85,6 +85,7 @@ def to_csv(run: Run) -> pd.DataFrame:
             "status": row.record["status"],
             "error": row.record.get("error"),
             "apart": row.apart,
+            "against": row.record.get("against"),
             "order_dependent": row.record.get("order_dependent"),
             **row.columns,
             "images": run.images(row),

@@ -125,11 +125,16 @@ def _timing(run: Run) -> list[str]:
     if run.timing is None:
         return []
     repeats, batch = run.timing.get("repeats"), run.timing.get("batch_size")
+    sized = f"at batch size {batch}" if batch else "at the row's batch size"
     notes = [
-        f"Seconds an image: median of {repeats} whole generations at batch size {batch}, rows "
+        f"Seconds an image: median of {repeats} whole generations {sized}, rows "
         "taking turns in one process. Speed-up: median of the ratios baseline / row within a turn, "
         f"in brackets {_span(run)}."
     ]
+    if any(row.record.get("against") for row in run.rows):
+        of = ("against", "its own baseline")
+        pairs = [f"{r.name} by {r.record[of[0]]}" for r in run.rows if r.record.get(of[0])]
+        notes.append(f"Speed-ups are relative to {of[1]}: {', '.join(pairs)}.")
     return notes
 
 

@@ -1,5 +1,8 @@
 "use strict";
 
+// Plots were drawn while the page was read, before their columns had their widths.
+for (const chart of document.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(chart);
+
 // Tables: a click on a heading sorts by it, a second click turns the order round.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];

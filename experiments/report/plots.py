@@ -24,7 +24,7 @@ from matplotlib.transforms import Bbox
 
 from experiments.report.escape import one_line
 from experiments.report.run_folder import Row, Run, row_label
-from experiments.report.table import ARROWS
+from experiments.report.table import ARROWS, setting_of
 from experiments.store import write_atomically
 
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every glyph of a PDF
@@ -52,6 +52,8 @@ AXES = {
     "interval": "matches every k evaluations",
     "threshold": "similarity threshold T",
     "ratio": "share of tokens merged, ratio r",
+    "height": "image height, pixels",
+    "batch": "images a batch",
 }
 
 
@@ -134,7 +136,7 @@ def plot_along_swept_key(run: Run, folder: Path) -> None:
     if not panels_of:
         return
     swept = [row for rows in series.values() for row in rows]
-    ticks = sorted({float(row.columns[key]) for row in swept})
+    ticks = sorted({float(setting_of(row, key)) for row in swept})
     wide = ticks[0] > 0 and ticks[-1] / ticks[0] > 6
     with plt.rc_context(STYLE):
         figure, panels = _panels(len(panels_of), run, width=3.7, height=3.0, columns=3)
@@ -142,7 +144,7 @@ def plot_along_swept_key(run: Run, folder: Path) -> None:
             for (name, rows), (colour, marker) in zip(
                 series.items(), _colours(series).values(), strict=True
             ):
-                known = [(row.columns[key], of(row)) for row in rows if of(row) is not None]
+                known = [(setting_of(row, key), of(row)) for row in rows if of(row) is not None]
                 axes.plot(
                     *zip(*known, strict=True), color=colour, marker=marker, label=name,
                     markersize=5, linewidth=1.5, markeredgecolor="white", markeredgewidth=0.6,
@@ -295,6 +297,7 @@ def panels_along(
     """Titles and figures of the panels of a sweep in which some row has a value."""
     panels = [(c + ARROWS[run.better(c)], _figure_of(run, c)) for c in plotted_columns(run)]
     panels.append(("seconds an image ↓", lambda row: row.timing.get("s_per_image")))
+    panels.append(("speed-up ↑", lambda row: row.timing.get("speedup")))
     panels.append(("share of sources merged", lambda row: row.merged_share))
     swept = [row for rows in series.values() for row in rows]
     return [(t, of) for t, of in panels if any(of(row) is not None for row in swept)]
@@ -307,8 +310,8 @@ def along_swept_key(run: Run, key: str) -> dict[str, list[Row]]:
         others.remove("caching")  # says the interval again
     found: dict[tuple, list[Row]] = {}
     for row in run.rows:
-        value = row.columns.get(key)
-        if row.failed or row.apart or row is run.baseline or value is None:
+        numeric = isinstance(setting_of(row, key), (int, float))
+        if row.failed or row.apart or row is run.baseline or not numeric:
             continue
         group = (row.method, *(row.columns.get(k) for k in others))
         found.setdefault(group, []).append(row)
@@ -325,5 +328,5 @@ def along_swept_key(run: Run, key: str) -> dict[str, list[Row]]:
             if v is not None and v != "—"
         ]
         name = one_line(" ".join([method, *parts]))
-        series[name] = sorted(rows, key=lambda row: row.columns[key])
+        series[name] = sorted(rows, key=lambda row: setting_of(row, key))
     return series

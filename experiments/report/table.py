@@ -19,7 +19,11 @@ LAYOUTS = {
     "ratio": ("ratio",),
     "methods": ("threshold", "ratio", "caching"),
 }
-HEADS = {"threshold": "T", "ratio": "ratio", "caching": "caching", "steps": "steps"}
+HEADS = {
+    "threshold": "T", "ratio": "ratio", "caching": "caching", "steps": "steps", "width": "width",
+    "height": "height", "attention": "attention", "batch": "batch",
+}  # fmt: skip
+TEXTS = ("caching", "attention")
 DISTANCES = ("fid", "fid_pytorch_fid", "fd_toy", "fd_clip", "fd_dinov2", "fid_to_baseline")
 DIGITS = {"psnr": 2, "ssim": 3, "identical": 0}
 LONGEST_ERROR = 40  # characters in a cell; the notes have the whole
@@ -46,13 +50,13 @@ def build_table(run: Run) -> Table:
         mark = DAGGER if row.record.get("order_dependent") else ""
         mark += DOUBLE_DAGGER if row.name in departing else ""
         name = row.method + ("" if "steps" in settings else other_steps(run, row)) + mark
-        cells = [name] + [_setting(row.columns.get(key)) for key in settings]
+        cells = [name] + [_setting(setting_of(row, key)) for key in settings]
         if row.failed:
             cells += [_failure(row)] + [NONE] * (len(results) - 1)
         else:
             cells += [cell(row) for _, cell in results]
         rows.append(cells)
-    numeric = [False] + [key != "caching" for key in settings] + [True] * len(results)
+    numeric = [False] + [key not in TEXTS for key in settings] + [True] * len(results)
     return Table(heads, numeric, rows, sum(not row.apart for row in run.rows))
 
 
@@ -63,10 +67,17 @@ def _setting_columns(run: Run) -> list[str]:
     for key in HEADS:
         # Rows apart say their number of steps beside their name and need no column for it.
         rows = [row for row in run.rows if row.columns and not (row.apart and key == "steps")]
-        values = {str(row.columns.get(key)) for row in rows}
+        values = {str(setting_of(row, key)) for row in rows}
         if key in wanted or len(values - {"None", NONE}) > 1:
             keys.append(key)
     return keys
+
+
+def setting_of(row: Row, key: str) -> object:
+    """A row's setting; a batch that was found by trying is known to the timing."""
+    if key == "batch" and row.timing.get("batch_size"):
+        return row.timing["batch_size"]
+    return row.columns.get(key)
 
 
 def _result_columns(run: Run) -> list[tuple[str, Callable[[Row], str]]]:
@@ -148,8 +159,8 @@ def _speedup(run: Run, row: Row) -> str:
     if value is None:
         return NONE
     low, high = row.timing.get("speedup_low"), row.timing.get("speedup_high")
-    is_baseline = row.name == run.experiment.get("baseline")
-    spread = "" if is_baseline or low is None or high is None else f" ({low:.2f}–{high:.2f})"
+    is_reference = row.name == (row.record.get("against") or run.experiment.get("baseline"))
+    spread = "" if is_reference or low is None or high is None else f" ({low:.2f}–{high:.2f})"
     return f"{value:.2f}×{spread}"
 
 

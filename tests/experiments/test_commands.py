@@ -314,7 +314,7 @@ def test_publish_keeps_figures_and_features_without_pictures(ablation, results, 
         assert list((published / "features").glob(f"*/{name}.npz")), name
     assert not list(published.glob("images/**/*.png"))
     kept = sum(p.stat().st_size for p in published.rglob("*"))
-    assert kept < 4 * 2**20
+    assert kept < 8 * 2**20  # most of it the plotting library in report.html
     lost = subprocess.run(
         [sys.executable, "-m", "experiments.publish", f"run={tmp_path}", f"out={published}"],
         cwd=ROOT, capture_output=True, text=True, timeout=120,

@@ -1,11 +1,19 @@
 """What the time stage counts, held against hand arithmetic."""
 
+import json
+import re
+from statistics import median
+
 import pytest
 import torch
 import torch.nn.functional as F
+from commands import QUICK, ROOT, run_command
 from diffusers.models.attention import BasicTransformerBlock
+from hydra import compose, initialize_config_dir
 
 from experiments import pipelines, timing
+from experiments.config import build_method
+from experiments.store import Prompt
 
 
 def block_flops(tokens: int, width: int, context: int, context_width: int) -> int:
@@ -57,3 +65,45 @@ def test_peak_memory_is_of_the_present_generation():
     del block
     timing.reset_peak_memory(cuda=False)
     assert timing.peak_memory_gb(cuda=False) < high - 0.2
+
+
+def test_rows_are_compared_with_the_row_they_name(tmp_path):
+    """Two image sizes and two batch sizes: each speed-up is relative to its own baseline, by
+    seconds an image."""
+    done = run_command(
+        "+experiment=batch_scaling", f"results={tmp_path}", *QUICK, "sweep.batches=[1,2]",
+        "timing.repeats=2", "rows=[baseline_1,ca_tome_1,baseline_2,ca_tome_2]",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "toy" / "batch_scaling"
+    timing_of = json.loads((folder / "timing.json").read_text())
+    assert timing_of["batch_size"] is None
+    for batch in (1, 2):
+        base, own = (timing_of["rows"][f"{name}_{batch}"] for name in ("baseline", "ca_tome"))
+        assert base["speedup"] == 1
+        assert own["batch_size"] == batch
+        totals = zip(base["s_per_image_all"], own["s_per_image_all"], strict=True)
+        assert own["speedup"] == pytest.approx(median(b / o for b, o in totals))
+    assert re.search(r"\| +batch \|", done.stdout)
+    assert "Speed-ups are relative to its own baseline: baseline_1 by baseline_1" in done.stdout
+    assert "not painted yet" not in done.stderr
+    assert (folder / "plots" / "along_batch.pdf").is_file()
+    assert not (tmp_path / "images").exists()
+
+
+def test_the_largest_batch_is_found_by_doubling(monkeypatch):
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("config", ["method=none"])
+    cfg.timing.batch_size = "largest"
+    tried = []
+
+    def generate(pipe, cfg, prompts):
+        tried.append((len(prompts), cfg.generation.steps))
+        if len(prompts) > 11:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(pipelines, "generate", generate)
+    monkeypatch.setattr(pipelines, "load", lambda cfg: None)
+    row = timing.Row("baseline", cfg, build_method(cfg))
+    assert timing.batch_of(row, [Prompt("a", 0), Prompt("b", 1)]) == 8
+    assert tried == [(2, 2), (4, 2), (8, 2), (16, 2)]

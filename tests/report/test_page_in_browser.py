@@ -72,9 +72,11 @@ def test_a_click_on_a_heading_sorts(page):
 
 def test_hovering_over_a_point_shows_its_row(page):
     chart = page.locator("#chart-0")
-    chart.scroll_into_view_if_needed()
-    point = chart.locator(".scatterlayer .points path.point").first
-    point.hover(force=True)
+    chart.evaluate("element => element.scrollIntoView({block: 'center'})")
+    box = chart.locator(".scatterlayer .points path.point").first.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(middle[0] - 40, middle[1] - 40)
+    page.mouse.move(*middle, steps=5)
     label = chart.locator(".hoverlayer .hovertext")
     label.first.wait_for()
     assert "s/im" in label.first.text_content()

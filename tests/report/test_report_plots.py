@@ -43,6 +43,7 @@ def test_a_sweep_has_a_line_for_each_threshold(sweep, tmp_path, monkeypatch):
         "CLIP (toy) ↑",
         "FD (toy features) ↓",
         "seconds an image ↓",
+        "speed-up ↑",
         "share of sources merged",
     ]
     seconds = visible[4]
