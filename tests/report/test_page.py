@@ -105,7 +105,7 @@ def test_a_page_without_figures(tmp_path, make_run):
         (folder / name).unlink()
     write_report(folder)
     page = (folder / "report.html").read_text()
-    assert "Plotly" not in page
+    assert "newPlot" not in page
     assert not embedded(page)["prompts"]
 
 
