@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from experiments import command
 from experiments.config import bad
-from experiments.report.run_folder import Row, Run, read_run
+from experiments.report.run_folder import Row, Run, existing_run, read_run
 
 REFERENCES = Path(__file__).with_name("references.bib")
 PAINTED = ("rombach2022latent", "vonplaten2022diffusers")
@@ -87,12 +87,11 @@ def _of_row(row: Row) -> set[str]:
 
 
 def cite(argv: list[str]) -> str:
-    args = OmegaConf.merge({"run": None}, OmegaConf.from_dotlist(argv))
-    folder = Path(str(args.run))
-    if args.run is None or not (folder / "experiment.json").is_file():
-        raise bad(
-            "run", args.run, "must be the folder of an experiment's run, with experiment.json"
-        )
+    args = OmegaConf.from_dotlist(argv)
+    for key in args:
+        if key != "run":
+            raise bad(key, args[key], "the only key is run")
+    folder = existing_run(args.get("run"))
     entries = references()
     return "\n\n".join(entries[key] for key in keys_of(read_run(folder)))
 

@@ -29,7 +29,7 @@ from experiments import command, environment
 from experiments.config import ROOT, ConfigError, bad, require_integer
 from experiments.evaluate.images import read_image
 from experiments.publish import publish
-from experiments.report.run_folder import read_run
+from experiments.report.run_folder import existing_run, read_run
 from experiments.store import read_json, write_atomically
 
 OPTIONS = {
@@ -50,11 +50,7 @@ def export(argv: list[str]) -> str:
         raise bad(
             sorted(unknown)[0], args[sorted(unknown)[0]], f"the keys are {', '.join(OPTIONS)}"
         )
-    folder = Path(str(args.run))
-    if args.run is None or not (folder / "experiment.json").is_file():
-        raise bad(
-            "run", args.run, "must be the folder of an experiment's run, with experiment.json"
-        )
+    folder = existing_run(args.run)
     require_integer("images", args.images, 0)
     if not isinstance(args.anonymous, bool):
         raise bad("anonymous", args.anonymous, "must be true or false")

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 from omegaconf import OmegaConf
 
-from experiments.config import ConfigError, bad
+from experiments.config import ConfigError
 from experiments.evaluate import Scores
 from experiments.evaluate.context import painted_feature_array
+from experiments.report.run_folder import existing_run
 from experiments.store import Painted, Prompt, read_json, write_atomically
 
 FILES = (
@@ -36,8 +37,7 @@ FILES = (
 
 def publish(run: Path, out: Path, results: Path) -> list[Path]:
     """Copy from `run` and the feature cache under `results`; returns the files written."""
-    if not (run / "experiment.json").is_file():
-        raise bad("run", run, "must be the folder of an experiment's run, with experiment.json")
+    existing_run(run)
     written = []
 
     def copy(source: Path, target: Path) -> None:

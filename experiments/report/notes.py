@@ -131,10 +131,10 @@ def _timing(run: Run) -> list[str]:
         "taking turns in one process. Speed-up: median of the ratios baseline / row within a turn, "
         f"in brackets {_span(run)}."
     ]
-    if any(row.record.get("against") for row in run.rows):
-        of = ("against", "its own baseline")
-        pairs = [f"{r.name} by {r.record[of[0]]}" for r in run.rows if r.record.get(of[0])]
-        notes.append(f"Speed-ups are relative to {of[1]}: {', '.join(pairs)}.")
+    references = {row.name: row.record.get("against") for row in run.rows}
+    own = [f"{name} to {other}" for name, other in references.items() if other not in (None, name)]
+    if own:
+        notes.append(f"Speed-ups are relative to rows' own baselines: {', '.join(own)}.")
     return notes
 
 

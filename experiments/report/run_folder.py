@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.config import bad
 from experiments.evaluate.scores import Scores
 from experiments.report.published import Published, find_published, load_published
 from experiments.store import read_json
@@ -122,6 +123,18 @@ class Run:
 
     def better(self, column: str) -> str | None:
         return self.scores.protocol["columns"][column]["better"]
+
+
+def existing_run(value: object) -> Path:
+    """The folder that a command's `run=` names.
+
+    Raises:
+        ConfigError: it is no run's folder.
+    """
+    if value is None or not (Path(str(value)) / "experiment.json").is_file():
+        allowed = "must be the folder of an experiment's run, with experiment.json"
+        raise bad("run", value, allowed)
+    return Path(str(value))
 
 
 def read_run(folder: Path) -> Run:

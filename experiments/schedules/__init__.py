@@ -8,8 +8,11 @@ def before_rows(cfg: DictConfig) -> None:
     if cfg.experiment.before is None:
         return
     # Imported here: the methods read schedules' files, and finding them needs the methods.
+    from experiments import runner
     from experiments.config import require_choice
     from experiments.schedules.find import find
+
+    runner.validate(cfg)
 
     finders = {"find_schedule": find}
     require_choice("experiment.before", cfg.experiment.before, finders)

@@ -85,7 +85,7 @@ def test_rows_are_compared_with_the_row_they_name(tmp_path):
         totals = zip(base["s_per_image_all"], own["s_per_image_all"], strict=True)
         assert own["speedup"] == pytest.approx(median(b / o for b, o in totals))
     assert re.search(r"\| +batch \|", done.stdout)
-    assert "Speed-ups are relative to its own baseline: baseline_1 by baseline_1" in done.stdout
+    assert "own baselines: ca_tome_1 to baseline_1, ca_tome_2 to baseline_2." in done.stdout
     assert "not painted yet" not in done.stderr
     assert (folder / "plots" / "along_batch.pdf").is_file()
     assert not (tmp_path / "images").exists()

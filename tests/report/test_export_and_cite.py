@@ -131,7 +131,12 @@ def test_bad_arguments_end_in_one_line(arguments, message):
         export.export(arguments)
 
 
-def test_a_run_is_cited(run, capsys):
+def test_citing_refuses_unknown_keys():
+    with pytest.raises(ConfigError, match="runs=x: the only key is run"):
+        cite.cite(["runs=x"])
+
+
+def test_a_run_is_cited(run):
     record = json.loads((run / "rows" / "baseline.json").read_text())
     record["settings"] |= {"generation.scheduler": "dpm++2m", "generation.guidance_scale": 7.5}
     (run / "rows" / "baseline.json").write_text(json.dumps(record))

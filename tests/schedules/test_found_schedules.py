@@ -127,6 +127,14 @@ def test_evaluations_are_the_schedulers_own(scheduler, steps):
     assert evaluations_of(scheduler, steps) == len(made.timesteps)
 
 
+def test_bad_settings_are_refused_before_anything_is_found(tmp_path):
+    arguments = ["+experiment=find_schedule", f"results={tmp_path}", *QUICK, "generation.steps=0"]
+    done = run_command(*arguments)
+    assert done.returncode == 1
+    assert "generation.steps=0: must be an integer >= 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_command_finds_paints_and_reports(tmp_path):
     rows = "rows=[baseline,found,found_by_block,random_1]"
     arguments = ["+experiment=find_schedule", f"results={tmp_path}", *QUICK, "prompts.scenes=16"]
