@@ -27,13 +27,14 @@ SCHEDULERS = {
 }
 PROMPTS = {"coco": "lin2014coco", "imagenet": "russakovsky2015imagenet"}
 INCEPTION = ("szegedy2016rethinking", "obukhov2020torchfidelity")
+PRC_NETWORKS = {"vgg16": "simonyan2015very", "inception": "szegedy2016rethinking"}
 METRICS = {
     "fid": ("heusel2017gans", *INCEPTION),
     "fid_pytorch_fid": ("heusel2017gans", "szegedy2016rethinking", "seitzer2020fid"),
     "fid_to_baseline": ("heusel2017gans", *INCEPTION),
     "kid": ("binkowski2018demystifying", *INCEPTION),
     "isc": ("salimans2016improved", *INCEPTION),
-    "prc": ("kynkaanniemi2019improved", *INCEPTION),
+    "prc": ("kynkaanniemi2019improved", "obukhov2020torchfidelity"),
     "fd_clip": ("heusel2017gans", "radford2021clip"),
     "fd_dinov2": ("heusel2017gans", "oquab2024dinov2"),
     "fd_toy": ("heusel2017gans",),
@@ -66,6 +67,9 @@ def keys_of(run: Run) -> list[str]:
         used.add(PROMPTS[kind])
     for column in run.quality_columns():
         used.update(METRICS.get(run.metric(column), ()))
+        if run.metric(column) in ("precision", "recall"):
+            used.update(METRICS["prc"])
+            used.add(PRC_NETWORKS["vgg16" if "VGG-16" in column else "inception"])
     return [key for key in references() if key in used]
 
 

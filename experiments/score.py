@@ -3,13 +3,14 @@
 python -m experiments.evaluate images=<folder> prompts=<file> baseline=<folder> reference=<folder>
 python -m experiments.evaluate images=[ours,theirs] baseline=original protocol=sada
 python -m experiments.evaluate images=ours prompts=captions.json names=[clip_score]
+python -m experiments.evaluate images=ours baseline=original protocol=[sada,cache_dit]
 
 images     a folder, or several: [a,b,c]; each is a row
 prompts    text, CSV or JSON; without it CLIP scores are left out
 baseline   the folder whose images PSNR, SSIM, LPIPS and FD to baseline compare with
 reference  folder of photographs, list of files or .npz statistics that FID compares with
 names      the metrics; `metrics.<key>=...` sets any other key of theirs, protocol=<name> all that
-           the named work is known to have
+           the named work is known to have; of several, [a,b], a table says how much is protocol
 out        where tables and figures go; by default results/runs/foreign/<digest>
 device, results, title
 """
@@ -25,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from experiments import command, environment, evaluate, protocols
+from experiments.by_protocol import compare_protocols
 from experiments.config import ROOT, ConfigError, bad, device, locate
 from experiments.evaluate.settings import DISTANCES, NEED_IMAGES
 from experiments.foreign import load_rows
@@ -50,8 +52,19 @@ def main(argv: list[str]) -> int:
 
 def run(argv: list[str]) -> str:
     """The printed table and the folder of everything."""
-    table, out = score(parse(argv))
-    return f"\n{table}\n\n{out}"
+    options = parse(argv)
+    if not OmegaConf.is_list(options.protocol):
+        table, out = score(options)
+        return f"\n{table}\n\n{out}"
+    given = OmegaConf.to_container(options, resolve=True)
+    out = Path(str(options.out or Path(str(options.results)) / "foreign" / digest(given)))
+    found = {
+        name: score(OmegaConf.merge(options, {"protocol": name, "out": str(out / name)}))
+        for name in options.protocol
+    }
+    folders = {name: folder for name, (_, folder) in found.items()}
+    tables = [table for table, _ in found.values()] + [compare_protocols(folders, out)]
+    return "\n" + "\n\n".join(tables) + f"\n\n{out}"
 
 
 def parse(argv: list[str]) -> DictConfig:
@@ -69,9 +82,12 @@ def parse(argv: list[str]) -> DictConfig:
         raise bad("metrics", options.metrics, "must be given key by key: metrics.batch_size=8")
     if options.images is None or options.images == []:
         raise bad("images", options.images, "must be a folder, or several: [a,b,c]")
-    if options.protocol is not None and options.protocol not in protocols.names():
-        allowed = f"must be one of {', '.join(protocols.names())}"
-        raise bad("protocol", options.protocol, allowed)
+    several = OmegaConf.is_list(options.protocol)
+    for name in options.protocol if several else [options.protocol]:
+        if name not in protocols.names() and (several or name is not None):
+            raise bad("protocol", name, f"must be one of {', '.join(protocols.names())}")
+    if several and not 0 < len(options.protocol) == len(set(options.protocol)):
+        raise bad("protocol", options.protocol, "must name a protocol, or several once each")
     return options
 
 

@@ -18,6 +18,7 @@ from torch_fidelity.feature_extractor_inceptionv3 import (
 from experiments.evaluate.context import Context, Network
 from experiments.evaluate.hashes import file_sha256
 from experiments.evaluate.images import by_size
+from experiments.evaluate.pretrained import first_line
 from experiments.evaluate.settings import refuse
 
 STANDARD = "6726825d"  # of the SHA-256, the suffix of the standard weights' published file names
@@ -133,7 +134,3 @@ def save_random_inception(path: Path, images: torch.Tensor, seed: int = 0) -> Pa
     model(images)
     torch.save(model.state_dict(), path)
     return Path(path)
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -13,7 +13,8 @@ from pytorch_fid import inception as pytorch_fid
 from experiments.evaluate.context import Context, Network
 from experiments.evaluate.hashes import file_sha256
 from experiments.evaluate.images import by_size
-from experiments.evaluate.inception import STANDARD, first_line
+from experiments.evaluate.inception import STANDARD
+from experiments.evaluate.pretrained import first_line
 from experiments.evaluate.settings import refuse
 
 KEY = "pytorch_fid_weights"

@@ -6,7 +6,6 @@ torchvision's AlexNet, VGG-16 or SqueezeNet.
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,8 @@ import torchvision
 from torchmetrics.functional.image import lpips as torchmetrics_lpips
 
 from experiments.evaluate.context import Context
-from experiments.evaluate.hashes import file_sha256
-from experiments.evaluate.inception import first_line
 from experiments.evaluate.paired import add_paired, compare, without_baseline
+from experiments.evaluate.pretrained import first_line, is_published, torchvision_state
 from experiments.evaluate.settings import refuse
 from experiments.store import Painted
 
@@ -52,9 +50,7 @@ def measure(context: Context) -> None:
 
 def lpips_column(net: str, sha256: str) -> str:
     """`LPIPS (alex)` with torchvision's own weights; else which file it was."""
-    # The file's published name ends in the first digits of its SHA-256.
-    standard = Path(WEIGHTS[net].url).stem.rsplit("-", 1)[1]
-    other = "" if sha256.startswith(standard) else f", backbone {sha256[:8]}"
+    other = "" if is_published(WEIGHTS[net], sha256) else f", backbone {sha256[:8]}"
     return f"LPIPS ({net}{other})"
 
 
@@ -68,27 +64,19 @@ def load_lpips(net: str, backbone: Path | None, device: str) -> tuple[torch.nn.M
     Raises:
         ConfigError: no download, or a file that does not fit.
     """
-    url = WEIGHTS[net].url
+    state, _, sha256 = torchvision_state(WEIGHTS[net], backbone, "lpips_backbone")
     model = torchmetrics_lpips._NoTrainLpips(net=net, pnet_rand=True)
     try:
-        if backbone is None:
-            state = torch.hub.load_state_dict_from_url(
-                url, map_location="cpu", progress=False, check_hash=True, weights_only=True
-            )
-        else:
-            state = torch.load(backbone, map_location="cpu", weights_only=True)
         # torchmetrics cuts torchvision's `features` into slices but keeps the layers' numbers.
         layers = {
             key: state[f"features.{key.split('.', SLICES[net])[-1]}"]
             for key in model.net.state_dict()
         }
         model.net.load_state_dict(layers)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = f"the download of {url} failed" if backbone is None else "must be a state dict"
-        raise refuse("lpips_backbone", backbone, f"{reason} ({first_line(error)})") from error
     except (KeyError, TypeError) as error:
         allowed = f"must be torchvision's state dict for {net}, it lacks {first_line(error)}"
         raise refuse("lpips_backbone", backbone, allowed) from error
-    if backbone is None:
-        backbone = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[1]
-    return model.to(device), file_sha256(backbone)
+    except RuntimeError as error:
+        allowed = f"must be torchvision's state dict for {net} ({first_line(error)})"
+        raise refuse("lpips_backbone", backbone, allowed) from error
+    return model.to(device), sha256

@@ -1,8 +1,8 @@
 """Precision and recall of painted images: how many lie among photographs, and the reverse.
 
 Kynkäänniemi et al. 2019 (arXiv 1904.06991) through torch-fidelity: balls to the third nearest
-neighbour. In the Inception v3 features that FID uses, which is in the columns' names: the paper's,
-and torch-fidelity's unless it is told otherwise, are VGG-16's.
+neighbour in VGG-16's features, or with `metrics.prc_network=inception` in those that FID uses; the
+columns' names say which.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from experiments.evaluate.context import Context
 from experiments.evaluate.distance import say_what_was_compared
 from experiments.evaluate.inception import inception, network_name
 from experiments.evaluate.reference import reference
+from experiments.evaluate.vgg16 import vgg16, vgg16_name
 
 NEIGHBOURS = 3  # torch-fidelity's own
 COLUMNS = {KEY_METRIC_PRECISION: "Precision", KEY_METRIC_RECALL: "Recall"}
@@ -25,9 +26,13 @@ COLUMNS = {KEY_METRIC_PRECISION: "Precision", KEY_METRIC_RECALL: "Recall"}
 
 def measure(context: Context) -> None:
     """Add each row's precision and recall, 0 to 1, higher is better."""
-    _, network = inception(context)
+    if context.settings["prc_network"] == "vgg16":
+        network = vgg16(context)
+        where = vgg16_name(network.sha256)
+    else:
+        _, network = inception(context)
+        where = network_name(network.sha256)
     target = reference(context, network)
-    where = network_name(network.sha256)
     columns = {key: f"{name} ({where})" for key, name in COLUMNS.items()}
     for key, column in columns.items():
         context.scores.add_column(column, key, "higher")

@@ -1,4 +1,4 @@
-"""Loading a transformers model in float32 from the hub or a folder."""
+"""Loading pretrained networks: transformers models in float32, torchvision's state dicts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
+import torchvision
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel
 
 from experiments.config import ConfigError
+from experiments.evaluate.hashes import file_sha256
 from experiments.evaluate.settings import refuse
 
 
@@ -54,8 +56,46 @@ def readable(kind: str, name: str, key: str) -> Iterator[None]:
     except ConfigError:
         raise
     except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise refuse(key, name, f"cannot be loaded as a {kind} ({reason})") from error
+        reason = f"cannot be loaded as a {kind} ({first_line(error)})"
+        raise refuse(key, name, reason) from error
+
+
+def torchvision_state(
+    weights: torchvision.models.WeightsEnum, file: Path | None, key: str
+) -> tuple[dict[str, torch.Tensor], Path, str]:
+    """A state dict of torchvision's, its file and the SHA-256 of that.
+
+    Args:
+        weights: which; None for `file` downloads them to torch's hub folder.
+        file: weights of the same kind.
+        key: the config key that named it, for the error.
+
+    Raises:
+        ConfigError: no download, or a file that holds anything but tensors.
+    """
+    url = weights.url
+    try:
+        if file is None:
+            state = torch.hub.load_state_dict_from_url(
+                url, map_location="cpu", progress=False, check_hash=True, weights_only=True
+            )
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        reason = f"the download of {url} failed" if file is None else "must be a state dict"
+        raise refuse(key, file, f"{reason} ({first_line(error)})") from error
+    if file is None:
+        file = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[1]
+    return state, file, file_sha256(file)
+
+
+def is_published(weights: torchvision.models.WeightsEnum, sha256: str) -> bool:
+    """Whether a file is torchvision's own, whose name ends in the first digits of its SHA-256."""
+    return sha256.startswith(Path(weights.url).stem.rsplit("-", 1)[1])
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def shown(name: str | Path) -> str:

@@ -3,6 +3,8 @@
 names                list of the metrics in `NAMES`
 inception_weights    file for torch-fidelity's Inception v3, or null: downloaded by it
 pytorch_fid_weights  file for pytorch-fid's Inception v3, or null: downloaded
+prc_network          vgg16 (the published one) or inception: features of precision and recall
+vgg16_weights        file of torchvision's weights for it, or null: downloaded
 clip_model           hub name or local folder of a CLIPModel, for clip_score
 clip_scaling         cosine100: 100·cos, hessel: 2.5·max(cos, 0)
 fd_clip_model        hub name or local folder of a CLIPModel, for fd_clip
@@ -49,11 +51,14 @@ CROPS = ("center", "none")
 FORMATS = ("png", "jpeg")
 SCALINGS = ("cosine100", "hessel")
 LPIPS_NETS = ("alex", "vgg", "squeeze")
+PRC_NETWORKS = ("vgg16", "inception")
 FILTERS = {f.name.lower(): f for f in Image.Resampling}
 DEFAULTS = {
     "names": ["fid", "clip_score", "psnr", "ssim"],
     "inception_weights": None,
     "pytorch_fid_weights": None,
+    "prc_network": "vgg16",
+    "vgg16_weights": None,
     "clip_model": "openai/clip-vit-large-patch14",
     "clip_scaling": "cosine100",
     "fd_clip_model": "openai/clip-vit-base-patch32",
@@ -81,6 +86,7 @@ LEAST = {  # of whole numbers
 FILES = {  # of weights, and the metrics that use them
     "inception_weights": ("fid", "kid", "isc", "prc", "fid_to_baseline"),
     "pytorch_fid_weights": ("fid_pytorch_fid",),
+    "vgg16_weights": ("prc",),
     "lpips_backbone": ("lpips",),
 }
 MODELS = {
@@ -126,6 +132,7 @@ def check_metrics(metrics: dict) -> dict:
         raise refuse("workers", settings["workers"], "must be an integer >= 0, or null")
     _check_choice("clip_scaling", settings["clip_scaling"], SCALINGS)
     _check_choice("lpips_net", settings["lpips_net"], LPIPS_NETS)
+    _check_choice("prc_network", settings["prc_network"], PRC_NETWORKS)
     _check_reference_size(settings["reference_size"])
     _check_painted(settings["painted"])
 

@@ -40,6 +40,7 @@ def settings(reference, weights, **more):
         "names": ["fid"],
         "reference": str(reference),
         "inception_weights": str(weights),
+        "prc_network": "inception",
         **more,
     }
 

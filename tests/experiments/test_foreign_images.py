@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from commands import ROOT
 from omegaconf import OmegaConf
@@ -111,6 +112,39 @@ def test_the_protocol_and_where_this_departs(scored):
     assert scored_on["format"] == "jpeg"
     assert scored_on["quality"] == 75
     assert "sada" in done.stdout
+
+
+def test_the_same_images_under_several_protocols(tmp_path, textured_pairs, capsys):
+    base, merged = textured_pairs
+    code = score.main([
+        f"images={merged}", f"baseline={base}", "protocol=[tomesd,sada]", "names=[psnr,fd_toy]",
+        SCORER, "metrics.reference_scenes=20", f"out={tmp_path / 'out'}",
+        f"results={tmp_path / 'runs'}", "device=cpu",
+    ])  # fmt: skip
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    table = pd.read_csv(tmp_path / "out" / "protocols.csv")
+    assert list(table) == ["figure", "row", "tomesd", "sada"]
+    cells = table.set_index(["figure", "row"]).loc
+    # The JPEG that sada's images went through changes features; PSNR is of the PNGs.
+    one, other = cells["FD (toy features)", "merged"]
+    assert one != pytest.approx(other, rel=1e-5)
+    assert cells["PSNR (dB)", "merged"].nunique() == 1
+    assert "## The same images under several protocols" in printed.out
+    for name in ("tomesd", "sada"):
+        assert (tmp_path / "out" / name / "table.md").is_file()
+        assert json.loads((tmp_path / "out" / name / "experiment.json").read_text())[
+            "protocol"] == name  # fmt: skip
+
+
+@pytest.fixture
+def textured_pairs(tmp_path):
+    drawn = scenes.sample(4, 3, held_out=True)
+    pictures = {f"{i}.png": scenes.render(s) for i, s in enumerate(drawn)}
+    changed = {name: p.copy() for name, p in pictures.items()}
+    for picture in changed.values():
+        picture[30:90, 30:90] //= 2
+    return write_pictures(tmp_path / "base", pictures), write_pictures(tmp_path / "merged", changed)
 
 
 @pytest.mark.parametrize("name", protocols.names())
@@ -220,7 +254,11 @@ def test_bad_input(tmp_path, refused):
     )
     assert "imagse=" in refused("imagse=x", images)
     assert "nothing is left to measure; give prompts, baseline, reference" in refused(images)
-    assert "protocol=mine: must be one of cache_dit, deepcache" in refused(images, "protocol=mine")
+    for wrong in ("mine", "[mine]", "[sada,mine]"):
+        told = refused(images, f"protocol={wrong}")
+        assert "protocol=mine: must be one of cache_dit, deepcache" in told
+    for wrong in ("[]", "[sada,sada]"):
+        assert "must name a protocol, or several once each" in refused(images, f"protocol={wrong}")
     assert "metrics.names=psnrr" in refused(images, "names=[psnrr]")
     assert "metrics.batchsize=3: unknown key" in refused(
         images, f"baseline={base}", "names=[psnr]", "metrics.batchsize=3"

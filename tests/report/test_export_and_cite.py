@@ -17,6 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from experiments import cite, export
 from experiments.config import ConfigError
+from experiments.evaluate.scores import Scores
 from experiments.report import write_report
 from experiments.report.run_folder import read_run
 
@@ -136,6 +137,25 @@ def test_citing_refuses_unknown_keys():
         cite.cite(["runs=x"])
 
 
+@pytest.mark.parametrize(
+    ("column", "network", "other"),
+    [
+        ("Precision (VGG-16)", "simonyan2015very", "szegedy2016rethinking"),
+        ("Precision (Inception)", "szegedy2016rethinking", "simonyan2015very"),
+    ],
+)
+def test_precision_cites_the_network_that_it_used(run, column, network, other):
+    scores = Scores.load(run)
+    scores.add_column(column, "precision", "higher")
+    for row in scores.figures:
+        scores.add(row, column, 0.5, 8)
+    scores.save(run)
+    printed = cite.cite([f"run={run}"])
+    assert "{kynkaanniemi2019improved," in printed
+    assert f"{{{network}," in printed
+    assert other not in printed
+
+
 def test_a_run_is_cited(run):
     record = json.loads((run / "rows" / "baseline.json").read_text())
     record["settings"] |= {"generation.scheduler": "dpm++2m", "generation.guidance_scale": 7.5}
@@ -156,6 +176,7 @@ def test_every_reference_is_a_whole_entry_and_in_use():
         for field in ("title", "author", "year"):
             assert re.search(rf"^  {field} = {{", entry, re.MULTILINE), (key, field)
     used = {*cite.PAINTED, *cite.SCHEDULERS.values(), *cite.PROMPTS.values()}
+    used |= set(cite.PRC_NETWORKS.values())
     used |= {key for keys in cite.METRICS.values() for key in keys}
     used |= {"bolya2023tome", "bolya2023tomesd", "saghatchian2025catome", "ho2022guidance"}
     assert used == set(entries)
