@@ -9,10 +9,9 @@ from tabulate import tabulate
 
 from experiments.evaluate.csv_cells import escape_cell
 from experiments.evaluate.scores import Scores
+from experiments.report.cells import NONE
 from experiments.report.escape import markdown
 from experiments.store import write_atomically
-
-NONE = "—"
 
 
 def compare_protocols(folders: dict[str, Path], out: Path) -> str:

@@ -12,6 +12,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from experiments.explain import COLUMNS
 from experiments.methods.base import Method
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,10 +74,11 @@ def check(cfg: DictConfig) -> None:
     require_choice("attention", cfg.attention, ATTENTION)
     require_choice("plan", plain(cfg.plan), ("null", "power"))
     require_choice("debug", plain(cfg.debug), ("null", "row"))
-    if not isinstance(cfg.stages, ListConfig) or not cfg.stages:
-        raise bad("stages", cfg.stages, f"must be a list of {', '.join(STAGES)}")
-    for stage in cfg.stages:
-        require_choice("stages", stage, STAGES)
+    for key, choices in (("stages", STAGES), ("columns", COLUMNS)):
+        if not isinstance(cfg[key], ListConfig) or (key == "stages" and not cfg.stages):
+            raise bad(key, cfg[key], f"must be a list of {', '.join(choices)}")
+        for choice in cfg[key]:
+            require_choice(key, choice, choices)
     generation = cfg.generation
     require_choice("generation.scheduler", generation.scheduler, SCHEDULERS)
     require_number("generation.guidance_scale", generation.guidance_scale, 0)

@@ -34,6 +34,7 @@ from experiments.config import (
     results_root,
     run_folder,
 )
+from experiments.explain.equivalents import equivalents_of
 from experiments.report import write_report
 from experiments.store import (
     ImageStore,
@@ -155,6 +156,7 @@ def flat(cfg: DictConfig) -> dict[str, Any]:
         "sweep",
         "observe",
         "rows",
+        "columns",
         "row",
         "against",
         "stages",
@@ -215,28 +217,50 @@ def finish(
     write_json(folder / "experiment.json", experiment_record(cfg, list(rows)))
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
     good = {name: row for name, row in rows.items() if name not in failed}
-    painted = {}
+    untimed: list[str] = []
     if good:
         chosen, rule = load_prompts(cfg)
-        first = next(iter(good.values()))
         if {"generate", "evaluate", "time"} & set(stages):
-            pipe = pipelines.load(first)
+            pipe = pipelines.load(next(iter(good.values())))
             write_json(folder / "manifest.json", prompts.manifest(chosen, rule, pipe.tokenizer))
-        painted = complete_rows(cfg, good, folder)
-    if "evaluate" in stages and painted:
-        baseline = painted.get(cfg.experiment.baseline)
-        metrics = OmegaConf.to_container(cfg.metrics, resolve=True)
-        cache = results_root(cfg)
-        scores = evaluate.evaluate_rows(
-            list(painted.values()), baseline, metrics, cache, str(device(cfg))
-        )
-        scores.save(folder)
-    untimed = time_stage(cfg, good, chosen, folder) if "time" in stages and good else []
+        if "time" in stages:
+            untimed = time_stage(cfg, good, chosen, folder)
+        paintings = paint_equivalents(cfg, good, folder) if "steps" in cfg.columns else {}
+        painted = complete_rows(cfg, good | paintings, folder)
+        if "evaluate" in stages and painted:
+            evaluate_stage(cfg, painted, folder)
     if "report" not in stages:
         return None, untimed
     table = write_report(folder)
     tracking.log_experiment(cfg, folder)
     return table, untimed
+
+
+def paint_equivalents(
+    cfg: DictConfig, good: dict[str, DictConfig], folder: Path
+) -> dict[str, DictConfig]:
+    """Paint what rows are compared with at equal time and note it in `experiment.json`; returns
+    {name: configuration} of those that are painted."""
+    compared, paintings = equivalents_of(cfg, good, folder)
+    if not compared:
+        log.warning("columns=steps: needs the baseline's and the rows' times; run the stage time")
+        return {}
+    for name, painting in paintings.items():
+        if "generate" in cfg.stages:
+            write_json(folder / "rows" / f"{name}.json", row_record(painting, name, True))
+    record = read_json(folder / "experiment.json") | {"equivalents": compared}
+    write_json(folder / "experiment.json", record)
+    return {n: c for n, c in paintings.items() if (folder / "rows" / f"{n}.json").is_file()}
+
+
+def evaluate_stage(cfg: DictConfig, painted: dict[str, Painted], folder: Path) -> None:
+    baseline = painted.get(cfg.experiment.baseline)
+    metrics = OmegaConf.to_container(cfg.metrics, resolve=True)
+    cache = results_root(cfg)
+    scores = evaluate.evaluate_rows(
+        list(painted.values()), baseline, metrics, cache, str(device(cfg))
+    )
+    scores.save(folder)
 
 
 def complete_rows(cfg: DictConfig, good: dict[str, DictConfig], folder: Path) -> dict[str, Painted]:
@@ -291,6 +315,7 @@ def experiment_record(cfg: DictConfig, rows: list[str]) -> dict[str, Any]:
         "benchmark": cfg.benchmark.name,
         "rows": rows,
         "varied": sorted(varied),
+        "columns": list(cfg.columns),
         "notes": notes(cfg),
         "protocol": OmegaConf.select(cfg, "protocol.name"),
         "departures": protocols.departures(cfg),

@@ -2,7 +2,8 @@
 
 Rows take turns (A B C A B C ...), so that whatever slows the machine down falls on all of them;
 speed-ups are medians of the ratios within a turn. Warm-up is whole generations on prompts that are
-not timed. Recording is off. FLOPs and merged tokens are counted in a pass of their own.
+not timed. Recording is off. FLOPs, merged tokens and attention's share are counted in passes of
+their own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tqdm import tqdm
 
 from experiments import environment, pipelines
 from experiments.config import LARGEST, device
+from experiments.explain.attention import finest_attentions, marked
+from experiments.explain.free_merge import FreeMerge
 from experiments.methods.base import Method
 from experiments.store import Prompt
 from experiments.uncertainty import median_interval
@@ -101,11 +104,40 @@ def peak_memory_gb(cuda: bool) -> float | None:
 
 @dataclass
 class Row:
-    """What the time stage needs of a row."""
+    """What the time stage needs of a row; `of` is the row whose free limit it is."""
 
     name: str
     cfg: DictConfig
     method: Method
+    of: str | None = None
+
+
+@dataclass
+class Turns:
+    """Work on rows in turn; a row that fails is reported in `errors` and takes no further part."""
+
+    progress: tqdm
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def take(
+        self,
+        rows: list[Row],
+        work: Callable[..., Any],
+        prompts: dict[str, list[Prompt]],
+        *more: Any,
+    ) -> dict[str, Any]:
+        """{row: `work(pipe, row, its prompts, *more)`} of the rows that did not fail."""
+        done = {}
+        for row in rows:
+            self.progress.set_postfix_str(f"{work.__name__} {row.name}")
+            self.progress.update(1)
+            if row.name in self.errors:
+                continue
+            try:
+                done[row.name] = work(pipelines.load(row.cfg), row, prompts[row.name], *more)
+            except (RuntimeError, ValueError) as error:
+                self.errors[row.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+        return done
 
 
 def time_rows(
@@ -123,58 +155,55 @@ def time_rows(
 
     Returns:
         {"environment", "batch_size", "repeats", "rows": {name: figures}}; seconds are medians,
-        `batch_size` None where rows differ.
+        `batch_size` None where rows differ. `columns` of the configuration adds figures:
+        `attention` the share of an evaluation that the finest self-attentions take, `limit` the
+        speed-up of merging for nothing and how much of that speed the row has.
     """
-    options = rows[0].cfg.timing
+    options, wanted = rows[0].cfg.timing, rows[0].cfg.columns
     where = device(rows[0].cfg)
     watch = Stopwatch(where)
     batches = {row.name: batch_of(row, prompts) for row in rows}
-    samples: dict[str, list[dict[str, Any]]] = {row.name: [] for row in rows}
-    counts: dict[str, dict[str, Any]] = {}
-    errors: dict[str, str] = {}
-    turns = [("count", 0)] + [("warm-up", i) for i in range(options.warmup)]
-    turns += [("time", i) for i in range(options.repeats)]
-    with tqdm(total=len(turns) * len(rows), desc="timing", unit="generation") as progress:
-        for kind, _ in turns:
-            for row in rows:
-                progress.set_postfix_str(f"{kind} {row.name}")
-                progress.update(1)
-                if row.name in errors:
-                    continue
-                pipe = pipelines.load(row.cfg)
-                try:
-                    batch = batches[row.name]
-                    if kind == "count":
-                        counts[row.name] = count_work(pipe, row, cycled(prompts, batch))
-                    elif kind == "warm-up":
-                        generation(pipe, row, cycled(warmup, batch), watch)
-                    else:
-                        painted = cycled(prompts, batch)
-                        samples[row.name].append(generation(pipe, row, painted, watch))
-                except (RuntimeError, ValueError) as error:
-                    errors[row.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    paint = {row.name: cycled(prompts, batches[row.name]) for row in rows}
+    heat = {row.name: cycled(warmup, batches[row.name]) for row in rows}
+    total = (options.warmup + 1 + options.repeats + ("attention" in wanted)) * len(rows)
+    with tqdm(total=total, desc="timing", unit="generation") as progress:
+        turns = Turns(progress)
+        first = [turns.take(rows, generation, heat, watch) for _ in range(options.warmup)]
+        counts = turns.take(rows, count_work, paint)
+        limits = free_limits(rows, counts) if "limit" in wanted else []
+        for free in limits:
+            batches[free.name], paint[free.name] = batches[free.of], paint[free.of]
+            heat[free.name] = heat[free.of]
+        progress.total += (options.warmup + options.repeats) * len(limits)
+        for _ in range(options.warmup):
+            turns.take(limits, generation, heat, watch)
+        timed = [
+            turns.take(rows + limits, generation, paint, watch) for _ in range(options.repeats)
+        ]
+        if "attention" in wanted:
+            shares = turns.take(rows, attention_share, paint, watch)
+    errors = turns.errors
+    samples = {name: [turn[name] for turn in timed] for name in batches if name not in errors}
+    free_of = {free.of: free.name for free in limits}
     figures: dict[str, Any] = {}
     for row in rows:
         if row.name in errors:
             figures[row.name] = {"error": errors[row.name]}
             continue
-        batch = batches[row.name]
-        figures[row.name] = summarise(row.method, samples[row.name], batch) | counts[row.name]
+        own, batch = samples[row.name], batches[row.name]
+        figures[row.name] = summarise(row.method, own, batch) | without(counts[row.name], "kept")
+        figures[row.name]["first_s_per_image"] = (first or timed)[0][row.name]["total"] / batch
+        if "attention" in wanted:
+            figures[row.name]["attention_share"] = shares.get(row.name)
         against = row.cfg.against or baseline
-        reference = samples.get(against)
-        if reference and against not in errors:
-            each = batch / batches[against]  # seconds an image, not a generation
-            ratios = [
-                each * base["total"] / own["total"]
-                for base, own in zip(reference, samples[row.name], strict=True)
-            ]
-            interval = median_interval(ratios)
-            figures[row.name] |= {
-                "speedup": interval.value,
-                "speedup_low": interval.low,
-                "speedup_high": interval.high,
-                "speedup_level": interval.level,
-            }
+        if against not in samples:
+            continue
+        each = batch / batches[against]  # seconds an image, not a generation
+        figures[row.name] |= ratio_figures("speedup", samples[against], own, each)
+        free = samples.get(free_of.get(row.name))
+        if free is not None:
+            figures[row.name] |= ratio_figures("limit", samples[against], free, each)
+            figures[row.name] |= ratio_figures("of_limit", free, own, 1.0)
     cfg = rows[0].cfg
     different = len(set(batches.values())) > 1
     return {
@@ -184,6 +213,34 @@ def time_rows(
         "warmup": options.warmup,
         "rows": figures,
     }
+
+
+def free_limits(rows: list[Row], counts: dict[str, dict[str, Any]]) -> list[Row]:
+    """A row for each that dropped tokens, which drops as many for nothing."""
+    limits = []
+    for row in rows:
+        kept = counts.get(row.name, {}).get("kept")
+        if kept:
+            limits.append(Row(f"{row.name}: free merge", row.cfg, FreeMerge(kept), row.name))
+    return limits
+
+
+def ratio_figures(
+    name: str, reference: list[dict[str, Any]], own: list[dict[str, Any]], each: float
+) -> dict[str, float]:
+    """Median and interval of the ratios reference / own within a turn, times `each`."""
+    pairs = zip(reference, own, strict=True)
+    found = median_interval([each * base["total"] / sample["total"] for base, sample in pairs])
+    return {
+        name: found.value,
+        f"{name}_low": found.low,
+        f"{name}_high": found.high,
+        f"{name}_level": found.level,
+    }
+
+
+def without(figures: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in figures.items() if k != key}
 
 
 def cycled(prompts: list[Prompt], count: int) -> list[Prompt]:
@@ -230,6 +287,20 @@ def generation(pipe, row: Row, prompts: list[Prompt], watch: Stopwatch) -> dict[
         "evaluations": [watch.seconds(b, e) for b, e in zip(trace.begins, trace.ends, strict=True)],
         "peak_gb": peak_memory_gb(watch.cuda),
     }
+
+
+def attention_share(pipe, row: Row, prompts: list[Prompt], watch: Stopwatch) -> float:
+    """Share of the U-Net's time that its finest self-attentions take, in one generation."""
+    attentions = list(finest_attentions(pipe.unet).values())
+    with (
+        row.method.attach(pipe),
+        traced(pipe, watch) as trace,
+        marked(attentions, watch) as spans,
+    ):
+        pipelines.generate(pipe, row.cfg, prompts)
+        watch.synchronise()
+    whole = sum(watch.seconds(b, e) for b, e in zip(trace.begins, trace.ends, strict=True))
+    return sum(watch.seconds(b, e) for b, e in spans) / whole
 
 
 def summarise(method: Method, samples: list[dict[str, Any]], batch: int) -> dict[str, Any]:
@@ -283,13 +354,21 @@ def attention_kernels(counter: FlopCounterMode) -> list[str]:
 
 
 def count_work(pipe, row: Row, prompts: list[Prompt]) -> dict[str, Any]:
-    """GFLOPs an image and the share of source tokens merged, from an untimed generation."""
+    """GFLOPs an image and what merged, from an untimed generation; `kept` is what `FreeMerge`
+    takes."""
     with row.method.attach(pipe, record=True) as attached, counted_flops() as counter:
         pipelines.generate(pipe, row.cfg, prompts)
+    tokens = row.method.tokens(attached)
+    each = [pair for pairs in tokens.values() for pair in pairs]
     facts = row.method.per_image(attached, len(prompts))
     shares = [f["merged_share"] for f in facts if "merged_share" in f]
     return {
         "gflops_per_image": counter.get_total_flops() / len(prompts) / 1e9,
         "attention_kernels": attention_kernels(counter),
         "merged_share": sum(shares) / len(shares) if shares else None,
+        "tokens_given": sum(given for given, _ in each) / len(each) if each else None,
+        "tokens_merged": sum(given - kept for given, kept in each) / len(each) if each else None,
+        "kept": {
+            name: [max(1, round(kept)) for _, kept in pairs] for name, pairs in tokens.items()
+        },
     }

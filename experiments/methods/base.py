@@ -74,6 +74,11 @@ class Method:
         """
         yield None
 
+    def tokens(self, attached: Any) -> dict[str, list[tuple[int, float]]]:
+        """Of a recorded generation: {name of a module of the U-Net: (tokens it would be given,
+        tokens it was given, mean over the batch) at each evaluation}; {} where none are dropped."""
+        return {}
+
     def per_image(self, attached: Any, count: int) -> list[dict[str, Any]]:
         """After a recorded generation of `count` images: facts to keep with each."""
         return [{} for _ in range(count)]

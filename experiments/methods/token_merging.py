@@ -147,6 +147,14 @@ class TokenMergingMethod(Method):
         with catome.apply(pipe, self.merging, record=recorder) as handle:
             yield handle
 
+    def tokens(self, attached: catome.Handle) -> dict[str, list[tuple[int, float]]]:
+        found: dict[str, list[tuple[int, float]]] = {}
+        for entry in attached.recorder.records:
+            kept = sum(entry.tokens_out) / len(entry.tokens_out)
+            for module in self.merging.merge:
+                found.setdefault(f"{entry.block}.{module}", []).append((entry.tokens_in, kept))
+        return found
+
     def per_image(self, attached: catome.Handle, count: int) -> list[dict[str, Any]]:
         """`merged_share`: share of the source tokens merged, over all evaluations and blocks."""
         merged, sources = [0] * count, 0

@@ -7,6 +7,7 @@ import math
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from experiments.report.cells import ARROWS
 from experiments.report.plots import (
     AXES,
     COLOURS,
@@ -17,7 +18,7 @@ from experiments.report.plots import (
     plotted_columns,
 )
 from experiments.report.run_folder import Row, Run, row_label
-from experiments.report.table import ARROWS, setting_of
+from experiments.report.table import setting_of
 
 SWEEP = "Along the swept key"
 COLUMNS = 3  # panels of the sweep side by side

@@ -73,8 +73,9 @@ def to_csv(run: Run) -> pd.DataFrame:
 
     Columns: `row status error apart`, the method's columns, `images merged_share`, each quality
     figure with ` n`, its 95 % interval ` low` and ` high`, the same of its paired difference
-    ` minus baseline`, and what stands beside it (a 5th percentile), `published ...`, `timing ...`,
-    `environment ...` and `setting ...`; texts that a spreadsheet takes for formulas are escaped.
+    ` minus baseline`, and what stands beside it (a 5th percentile), `equal <scheduler> steps` with
+    the differences from the baseline of so many, `published ...`, `timing ...`, `environment ...`
+    and `setting ...`; texts that a spreadsheet takes for formulas are escaped.
     """
     timing = run.timing or {}
     shared = {f"timing {key}": timing.get(key) for key in ("batch_size", "repeats", "warmup")}
@@ -104,6 +105,12 @@ def to_csv(run: Run) -> pd.DataFrame:
                 line[f"{column}{what} high"] = found and found.high
             for what, value in run.beside(row, column).items():
                 line[f"{column} {what}"] = value
+        for scheduler, equal in run.equivalents.get(row.name, {}).items():
+            line[f"equal {scheduler} steps"] = equal.steps
+            for metric, found in equal.differences.items():
+                line[f"{metric} minus equal {scheduler}"] = found.value
+                line[f"{metric} minus equal {scheduler} low"] = found.low
+                line[f"{metric} minus equal {scheduler} high"] = found.high
         if run.experiment.get("published"):
             found = row.published
             line["published FID"] = found and found.fid

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from experiments.report.card import departing_rows
+from experiments.report.cells import DAGGER, DOUBLE_DAGGER, UNDECIDED
+from experiments.report.explain import explaining_notes
 from experiments.report.published import baseline_noise
 from experiments.report.run_folder import Run
-from experiments.report.table import DAGGER, DISTANCES, DOUBLE_DAGGER, UNDECIDED
+from experiments.report.table import DISTANCES
 
 LISTED = 8  # captions named in full
 
@@ -20,6 +22,7 @@ def notes_of(run: Run) -> list[str]:
         *([] if run.scores is None else run.scores.notes),
         *_uncertainty(run),
         *_timing(run),
+        *explaining_notes(run),
         *_published(run),
         *map(str, run.experiment.get("notes") or []),
     ]

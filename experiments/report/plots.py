@@ -22,9 +22,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from experiments.report.cells import ARROWS
 from experiments.report.escape import one_line
 from experiments.report.run_folder import Row, Run, row_label
-from experiments.report.table import ARROWS, setting_of
+from experiments.report.table import setting_of
 from experiments.store import write_atomically
 
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every glyph of a PDF

@@ -1,6 +1,7 @@
 """What the stages left in a run's folder, read without demanding that all of them ran.
 
-experiment.json   name, title, benchmark, layout, swept, published, baseline, rows, apart, notes
+experiment.json   name, title, benchmark, layout, swept, published, baseline, rows, apart, notes,
+                  columns, equivalents
 rows/<row>.json   status, error, columns (method, threshold, ratio, caching, interval, steps),
                   images, merged_share, order_dependent, settings
 manifest.json     prompts (text, seed, source), rule, truncated, token_limit
@@ -14,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from experiments.config import bad
 from experiments.evaluate.scores import Scores
@@ -53,6 +56,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Equivalent:
+    """The baseline at a row's time: `name` of its painting, its number of steps, and the paired
+    differences row minus painting by metric; empty where it was not painted."""
+
+    name: str
+    steps: int
+    differences: dict[str, Interval]
+
+
+@dataclass(frozen=True)
 class Run:
     """A run's folder. `scores` and `timing` are None where that stage was not run."""
 
@@ -65,6 +78,12 @@ class Run:
     timing: dict | None
     means: dict[str, dict[str, Interval]]
     differences: dict[str, dict[str, Interval]]
+    equivalents: dict[str, dict[str, Equivalent]]
+
+    @property
+    def extra_columns(self) -> list[str]:
+        """Of `experiments.explain.COLUMNS`, those that the table was asked for."""
+        return self.experiment.get("columns") or []
 
     @property
     def baseline(self) -> Row | None:
@@ -162,14 +181,32 @@ def read_run(folder: Path) -> Run:
         for name, paths in _read(folder / "painted.json", {}).items()
     }
     manifest = _read(folder / "manifest.json", {})
-    means, differences = {}, {}
+    means, differences, equivalents = {}, {}, {}
     if scores is not None:
         metrics = [c["metric"] for c in scores.protocol["columns"].values()]
         metrics = [m for m in metrics if m in scores.per_image and m != "identical"]
         means, differences = by_row(scores.per_image, metrics, experiment.get("baseline"))
+        equivalents = {
+            row: {
+                scheduler: equivalent(scores.per_image, metrics, row, found)
+                for scheduler, found in by_scheduler.items()
+            }
+            for row, by_scheduler in (experiment.get("equivalents") or {}).items()
+        }
     return Run(
-        folder, experiment, tuple(rows), manifest, painted, scores, timing, means, differences
-    )
+        folder, experiment, tuple(rows), manifest, painted, scores, timing, means, differences,
+        equivalents,
+    )  # fmt: skip
+
+
+def equivalent(
+    per_image: pd.DataFrame, metrics: list[str], row: str, found: dict[str, Any]
+) -> Equivalent:
+    both = per_image[per_image["row"].isin([row, found["row"]])]
+    if both["row"].nunique() < 2:
+        return Equivalent(found["row"], found["steps"], {})
+    _, differences = by_row(both, metrics, found["row"])
+    return Equivalent(found["row"], found["steps"], differences[row])
 
 
 def row_label(run: Run, row: Row) -> str:

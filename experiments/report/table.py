@@ -6,13 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiments.report.card import departing_rows
+from experiments.report.cells import (
+    ARROWS,
+    DAGGER,
+    DOUBLE_DAGGER,
+    NONE,
+    UNDECIDED,
+    gflops,
+    number,
+    percent,
+    seconds,
+    setting,
+)
+from experiments.report.explain import explaining_columns
 from experiments.report.run_folder import FEW, Row, Run, other_steps
 
-NONE = "—"
-DAGGER = "†"
-DOUBLE_DAGGER = "‡"
-UNDECIDED = "≈"  # no difference from the baseline is shown
-ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
 LAYOUTS = {
     "caching": ("threshold", "caching"),
     "threshold": ("threshold",),
@@ -50,7 +58,7 @@ def build_table(run: Run) -> Table:
         mark = DAGGER if row.record.get("order_dependent") else ""
         mark += DOUBLE_DAGGER if row.name in departing else ""
         name = row.method + ("" if "steps" in settings else other_steps(run, row)) + mark
-        cells = [name] + [_setting(setting_of(row, key)) for key in settings]
+        cells = [name] + [setting(setting_of(row, key)) for key in settings]
         if row.failed:
             cells += [_failure(row)] + [NONE] * (len(results) - 1)
         else:
@@ -83,7 +91,7 @@ def setting_of(row: Row, key: str) -> object:
 def _result_columns(run: Run) -> list[tuple[str, Callable[[Row], str]]]:
     columns: list[tuple[str, Callable[[Row], str]]] = []
     published = bool(run.experiment.get("published"))
-    fid_published = ("FID published", lambda row: _number(row.published and row.published.fid))
+    fid_published = ("FID published", lambda row: number(row.published and row.published.fid))
     beside = None
     for column in run.quality_columns():
         head = column + ARROWS[run.better(column)]
@@ -103,16 +111,17 @@ def _result_columns(run: Run) -> list[tuple[str, Callable[[Row], str]]]:
         columns.append(
             (
                 "s/im published",
-                lambda row: _number(row.published and row.published.seconds_per_image),
+                lambda row: number(row.published and row.published.seconds_per_image),
             )
         )
     columns.append(("speed-up ↑", lambda row: _speedup(run, row)))
-    columns.append(("merged", lambda row: _percent(row.merged_share)))
-    columns.append(("GFLOPs/im", lambda row: _gflops(row.timing.get("gflops_per_image"))))
+    columns.append(("merged", lambda row: percent(row.merged_share)))
+    columns.append(("GFLOPs/im", lambda row: gflops(row.timing.get("gflops_per_image"))))
+    columns += explaining_columns(run)
     environment = (run.timing or {}).get("environment") or {}
     # A CPU process's high-water mark is no property of a row: it has all rows' models in it.
     if environment.get("device_type") == "cuda":
-        columns.append(("GiB peak", lambda row: _number(row.timing.get("peak_memory_gb"))))
+        columns.append(("GiB peak", lambda row: number(row.timing.get("peak_memory_gb"))))
     columns.append(("n", lambda row: str(run.images(row))))
     return columns
 
@@ -162,30 +171,3 @@ def _speedup(run: Run, row: Row) -> str:
     is_reference = row.name == (row.record.get("against") or run.experiment.get("baseline"))
     spread = "" if is_reference or low is None or high is None else f" ({low:.2f}–{high:.2f})"
     return f"{value:.2f}×{spread}"
-
-
-def seconds(value: float | None) -> str:
-    """Three figures below ten seconds, one decimal above."""
-    if value is None:
-        return NONE
-    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.1f}"
-
-
-def _setting(value: object) -> str:
-    if value is None:
-        return NONE
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _number(value: float | None) -> str:
-    return NONE if value is None else f"{value:.2f}"
-
-
-def _percent(share: float | None) -> str:
-    return NONE if share is None else f"{100 * share:.0f} %"
-
-
-def _gflops(value: float | None) -> str:
-    if value is None:
-        return NONE
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
