@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from omegaconf import DictConfig
 
 from experiments.config import require_choice, results_root
-from experiments.store import read_json
+from experiments.report.run_folder import Row, Run, read_run
 
 log = logging.getLogger("catome")
 
@@ -21,44 +23,50 @@ def check(options: DictConfig) -> None:
 
 
 def log_experiment(cfg: DictConfig, folder: Path) -> None:
-    """One tracked run a row, in the experiment's group, with its figures and settings.
+    """One tracked run a row, in the experiment's group: its figures and settings, its scores by
+    image, the experiment's table and pictures.
 
     A tracker that cannot be reached is a warning: the experiment is finished by then.
     """
     if cfg.tracking.name == "none":
         return
     try:
-        _log_to_wandb(cfg, folder)
+        _log_to_wandb(cfg, read_run(folder))
     except Exception as error:
-        log.warning("tracking=wandb: not logged: %s", str(error).splitlines()[0])
+        log.warning("tracking=wandb: not logged: %s", (str(error).splitlines() or ["?"])[0])
 
 
-def _log_to_wandb(cfg: DictConfig, folder: Path) -> None:
+def _log_to_wandb(cfg: DictConfig, run: Run) -> None:
     import wandb
 
-    experiment = read_json(folder / "experiment.json")
-    scores, times = {}, {}
-    if (folder / "metrics.json").is_file():
-        scores = read_json(folder / "metrics.json").get("figures", {})
-    if (folder / "timing.json").is_file():
-        times = read_json(folder / "timing.json")["rows"]
-    for name in experiment["rows"]:
-        row = read_json(folder / "rows" / f"{name}.json")
+    table = pd.read_csv(run.folder / "table.csv", dtype=str, keep_default_na=False)
+    plots = run.folder / "plots"
+    for row in run.rows:
         with wandb.init(
             project=cfg.tracking.project,
             entity=cfg.tracking.entity,
-            group=f"{experiment['benchmark']}/{experiment['name']}",
-            name=name,
-            config=row["settings"],
+            group=f"{run.experiment['benchmark']}/{run.experiment['name']}",
+            name=row.name,
+            config=row.record.get("settings") or {},
             mode=cfg.tracking.mode,
             dir=str(results_root(cfg)),
             settings=wandb.Settings(silent=True),
-        ) as run:
-            figures = {f"quality/{k}": v for k, v in scores.get(name, {}).items()}
-            figures |= {
-                f"time/{k}": v for k, v in times.get(name, {}).items() if not isinstance(v, list)
-            }
-            run.log({**figures, "merged_share": row["merged_share"], "status": row["status"]})
-            grid = folder / "plots" / "grid.png"
-            if grid.is_file():
-                run.log({"grid": wandb.Image(str(grid))})
+        ) as tracked:
+            tracked.log(_figures(run, row))
+            tables = {"table": wandb.Table(dataframe=table)}
+            if run.scores is not None:
+                images = run.scores.per_image
+                own = images[images["row"] == row.name].drop(columns="row")
+                tables["per_image"] = wandb.Table(dataframe=own.astype(object).where(own.notna()))
+            pictures = {p.stem: wandb.Image(str(p)) for p in sorted(plots.glob("*.png"))}
+            tracked.log(tables | pictures)
+
+
+def _figures(run: Run, row: Row) -> dict[str, Any]:
+    quality = {} if run.scores is None else run.scores.figures.get(row.name, {})
+    return {
+        **{f"quality/{name}": value for name, value in quality.items()},
+        **{f"time/{name}": v for name, v in row.timing.items() if not isinstance(v, list)},
+        "merged_share": row.merged_share,
+        "status": row.record["status"],
+    }

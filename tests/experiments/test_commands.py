@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -238,13 +239,39 @@ def test_official_rows_are_repainted_whole(results):
 
 
 def test_wandb_offline(results):
+    """A group of a run a row, which wandb's own command would upload."""
+    tracked, key = results / "tracked", "0123456789" * 4
     done = run_command(
         "tracking=wandb", "+experiment=compare_methods", "rows=[baseline,ca_tome]", *QUICK,
-        f"results={results / 'tracked'}", "stages=[generate,report]",
-        env={"WANDB_API_KEY": "0" * 40},
+        f"results={tracked}", "stages=[generate,evaluate,report]", env={"WANDB_API_KEY": key},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(list((results / "tracked" / "wandb").glob("offline-run-*"))) == 2
+    assert "not logged" not in done.stderr
+    runs = list((tracked / "wandb").glob("offline-run-*"))
+    assert len(runs) == 2
+    for run in runs:
+        media = {path.name.split("_")[0] for path in (run / "files" / "media").rglob("*.*")}
+        assert {"table", "per", "grid"} <= media
+    listed = subprocess.run(
+        [sys.executable, "-m", "wandb", "sync", "--dry-run", *map(str, runs)],
+        cwd=tracked, env={**os.environ, "WANDB_API_KEY": key}, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    for run in runs:
+        assert run.name in listed.stdout + listed.stderr
+    kept = [p for p in tracked.rglob("*") if p.is_file() and key.encode() in p.read_bytes()]
+    assert kept == []
+
+
+def test_a_missing_login_is_a_warning(results):
+    done = run_command(
+        "tracking=wandb", "tracking.mode=online", "+experiment=compare_methods", "rows=[baseline]",
+        *QUICK, f"results={results / 'tracked'}", "stages=[generate,report]",
+        env={"WANDB_API_KEY": "", "NETRC": "/nowhere", "HOME": str(results)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "tracking=wandb: not logged: " in done.stdout + done.stderr
+    assert "| Baseline" in done.stdout
 
 
 def test_help_and_configuration():
