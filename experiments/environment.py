@@ -27,14 +27,15 @@ def versions() -> dict[str, str]:
 def code() -> dict[str, Any]:
     """The commit that is checked out and how many files differ from it; empty outside git."""
     try:
-        commit = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--untracked-files=no").splitlines()
+        commit = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no").splitlines()
     except (OSError, subprocess.CalledProcessError):
         return {}
     return {"commit": commit[:12], "changed_files": len(changed)}
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """What a git command prints of this checkout; CalledProcessError where there is none."""
     folder = Path(__file__).resolve().parent
     done = subprocess.run(
         ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True

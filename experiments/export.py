@@ -86,10 +86,10 @@ def identifying_texts(run: Path) -> list[str]:
     commit = environment.code().get("commit")
     found += [commit] if commit else []
     try:
-        remotes = environment._git("remote", "-v").split()
+        remotes = environment.git("remote", "-v").split()
         found += [part for part in remotes if "/" in part]
-        found.append(environment._git("config", "user.name"))
-        found.append(environment._git("config", "user.email"))
+        found.append(environment.git("config", "user.name"))
+        found.append(environment.git("config", "user.email"))
     except (OSError, subprocess.CalledProcessError):
         pass
     config = run / "config.yaml"

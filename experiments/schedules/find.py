@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import catome
 from experiments import pipelines
-from experiments.config import bad, require_integer, results_root, run_folder
+from experiments.config import bad, plain, require_integer, results_root, run_folder
 from experiments.observe.panels import block_panels
 from experiments.prompts import load as load_prompts
 from experiments.report.plots import COLOURS, MARKERS, save
@@ -28,17 +28,22 @@ log = logging.getLogger("catome")
 
 
 def find(cfg: DictConfig) -> None:
-    """Write `schedules/found.json`, `found_by_block.json` and `random_<i>.json` into the run's
+    """Write `schedules/found.json`, `found_by_block.json` and `random_<seed>.json` into the run's
     folder, with the costs they were found from; nothing where they are there already, or where
     nothing is to be painted.
 
     Args:
         cfg: of the experiment; `method` is the one whose matches are re-used, `sweep.matches` the
-            number of checkpoints, `sweep.tune` of prompts of the tune split, `sweep.random` of
-            random lists of the same length.
+            number of checkpoints, `sweep.tune` of prompts of the tune split, `sweep.random` the
+            seeds of random lists of the same length.
     """
-    for key, least in (("matches", 1), ("tune", 1), ("random", 0)):
-        require_integer(f"sweep.{key}", cfg.sweep[key], least)
+    for key in ("matches", "tune"):
+        require_integer(f"sweep.{key}", cfg.sweep[key], 1)
+    sweep = {key: plain(cfg.sweep[key]) for key in ("matches", "tune", "random")}
+    if not isinstance(sweep["random"], list):
+        raise bad("sweep.random", sweep["random"], "must be a list of seeds")
+    for seed in sweep["random"]:
+        require_integer("sweep.random", seed, 0)
     folder = run_folder(cfg) / "schedules"
     options = OmegaConf.merge(cfg.prompts, {"split": "tune", "limit": cfg.sweep.tune})
     chosen, rule = load_prompts(options, cfg.seed, results_root(cfg) / "data")
@@ -47,7 +52,7 @@ def find(cfg: DictConfig) -> None:
         "generation": OmegaConf.to_container(cfg.generation, resolve=True),
         "model": pipelines.model_identity(pipelines.locate(str(cfg.model.path)), None),
         "prompts": digest([[p.text, p.seed] for p in chosen]),
-        "sweep": {key: cfg.sweep[key] for key in ("matches", "tune", "random")},
+        "sweep": sweep,
     }
     found_from = folder / "found_from.json"
     if found_from.is_file():
@@ -59,7 +64,7 @@ def find(cfg: DictConfig) -> None:
     if cfg.sweep.matches > length:
         raise bad("sweep.matches", cfg.sweep.matches, f"at most {length}, all evaluations")
     write_costs(folder / "costs.csv", costs)
-    listed = write_schedules(folder, costs, cfg.sweep.matches, cfg.sweep.random, cfg.seed)
+    listed = write_schedules(folder, costs, sweep["matches"], sweep["random"])
     plot_costs(costs, listed, run_folder(cfg) / "plots")
     facts = {"settings": settings, "rule": rule, "costs": listed, "digest": digest(settings)}
     write_json(found_from, facts)
@@ -68,7 +73,7 @@ def find(cfg: DictConfig) -> None:
 
 
 def write_schedules(
-    folder: Path, costs: dict[str, np.ndarray], matches: int, randoms: int, seed: int
+    folder: Path, costs: dict[str, np.ndarray], matches: int, seeds: list[int]
 ) -> dict[str, float]:
     """Write the files; returns {name: cost summed over evaluations, mean over blocks}."""
     together = np.mean(list(costs.values()), axis=0)
@@ -83,11 +88,11 @@ def write_schedules(
     name, total = f"found {matches} by block", float(np.mean(parts))
     listed[name] = total
     write_schedule(folder / "found_by_block.json", name, length, blocks, cost=total)
-    for i in range(randoms):
-        drawn = random_checkpoints(length, matches, seed + i)
-        name, total = f"random {i + 1}", cost_of(together, drawn)
+    for seed in seeds:
+        drawn = random_checkpoints(length, matches, seed)
+        name, total = f"random {seed}", cost_of(together, drawn)
         listed[name] = total
-        write_schedule(folder / f"random_{i + 1}.json", name, length, drawn, cost=total)
+        write_schedule(folder / f"random_{seed}.json", name, length, drawn, cost=total)
     for key, checkpoints in catome.PAPER.items():
         listed[key] = cost_of(together, list(checkpoints.steps))
     return listed

@@ -133,15 +133,18 @@ def test_bad_settings_are_refused_before_anything_is_found(tmp_path):
     assert done.returncode == 1
     assert "generation.steps=0: must be an integer >= 1" in done.stderr
     assert "Traceback" not in done.stderr
+    done = run_command(*arguments[:-1], "generation.steps=4", "sweep.random=3")
+    assert done.returncode == 1
+    assert "sweep.random=3: must be a list" in done.stderr
 
 
 def test_the_command_finds_paints_and_reports(tmp_path):
-    rows = "rows=[baseline,found,found_by_block,random_1]"
+    rows = "rows=[baseline,found,found_by_block,random_4]"
     arguments = ["+experiment=find_schedule", f"results={tmp_path}", *QUICK, "prompts.scenes=16"]
-    arguments += ["sweep.matches=2", "sweep.tune=1", rows]
+    arguments += ["sweep.matches=2", "sweep.tune=1", "sweep.random=[4]", rows]
     done = run_command(*arguments)
     assert done.returncode == 0, done.stderr
-    for text in ("found 2", "found 2 by block", "random 1"):
+    for text in ("found 2", "found 2 by block", "random 4"):
         assert text in done.stdout
     folder = tmp_path / "toy" / "find_schedule"
     costs = pd.read_csv(folder / "schedules" / "costs.csv")
@@ -153,7 +156,7 @@ def test_the_command_finds_paints_and_reports(tmp_path):
     listed = json.loads((folder / "schedules" / "found_from.json").read_text())
     assert listed["rule"]["split"] == "tune"
     assert listed["costs"]["found 2 by block"] <= listed["costs"]["found 2"] + 1e-9
-    assert listed["costs"]["found 2"] <= listed["costs"]["random 1"] + 1e-9
+    assert listed["costs"]["found 2"] <= listed["costs"]["random 4"] + 1e-9
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["rule"]["split"] == "report"
     # Nothing is found again by a second call.
