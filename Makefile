@@ -15,6 +15,12 @@ test: $(VENV)/.test  ## install, then run the tests
 test-long: $(VENV)/.test  ## the tests that take minutes
 	$(BIN)/python -m pytest -m long
 
+bench: $(VENV)/.test  ## speed against the peers (25 minutes on two cores)
+	$(BIN)/python -m experiments.bench full=false
+
+bench-full: $(VENV)/.test  ## all ratios, 1024 px, SDXL and memory (two hours); goes on where it stopped
+	$(BIN)/python -m experiments.bench full=true
+
 lint: $(VENV)/.test  ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,5 +38,5 @@ $(VENV)/.test: $(VENV)/.experiments
 	$(PIP) --no-deps tomesd==0.1.3 ca-tome==0.1.3
 	@touch $@
 
-.PHONY: help demo test test-long lint
+.PHONY: help demo test test-long bench bench-full lint
 .DEFAULT_GOAL := help

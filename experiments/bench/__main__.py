@@ -1,0 +1,99 @@
+"""Token merging against `tomesd`, `ca_tome` and no merging: what it costs and saves.
+
+python -m experiments.bench full=false          what `make bench` runs
+python -m experiments.bench full=true           what `make bench-full` runs
+python -m experiments.bench groups=[operations,block] device=cuda dtype=float16
+python -m experiments.bench groups=[block] profile=true    and a torch.profiler trace
+
+groups   operations, block, unet, adaptive, nothing, generation, memory; null: all
+turns    how often variants take turns; null: a cell's own number
+out      where cells, `bench.json` and `bench.md` go; a finished cell is not measured again
+device, dtype
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from experiments import command, environment
+from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
+from experiments.bench.tables import to_markdown
+from experiments.config import DTYPES, bad, device, require_choice, require_integer
+from experiments.store import digest, read_json, write_atomically, write_json
+
+OPTIONS = {
+    "groups": None, "full": False, "turns": None, "device": "auto", "dtype": "bfloat16",
+    "out": "results/bench", "profile": False,
+}  # fmt: skip
+
+
+def bench(argv: list[str]) -> str:
+    """Measure what is missing; returns the tables."""
+    options = parse(argv)
+    where = device(options)
+    # Each cell has a dtype of its own.
+    described = {k: v for k, v in environment.describe(where, "", "fused").items() if k != "dtype"}
+    out = Path(str(options.out))
+    found = []
+    for cell in chosen(options):
+        path = out / "cells" / f"{cell.name.replace(' ', '_')}.json"
+        settings = digest({"environment": described, "turns": options.turns or cell.turns})
+        if not (path.is_file() and read_json(path)["measured_on"] == settings):
+            write_json(path, measured(cell, options, where, out) | {"measured_on": settings})
+        found.append(read_json(path))
+    write_json(out / "bench.json", {"environment": described, "cells": found})
+    text = to_markdown(found, described)
+    write_atomically(out / "bench.md", lambda beside: beside.write_text(text + "\n", "utf-8"))
+    return f"\n{text}\n\n{out}"
+
+
+def parse(argv: list[str]) -> DictConfig:
+    given = OmegaConf.from_cli(argv)
+    for key in given:
+        if key not in OPTIONS:
+            raise bad(key, given[key], f"unknown key; known are {', '.join(OPTIONS)}")
+    options = OmegaConf.merge(OPTIONS, given)
+    require_choice("dtype", options.dtype, DTYPES)
+    require_integer("turns", options.turns, 1, optional=True)
+    for key in ("full", "profile"):
+        if not isinstance(options[key], bool):
+            raise bad(key, options[key], "must be true or false")
+    if options.groups is not None and not OmegaConf.is_list(options.groups):
+        raise bad("groups", options.groups, f"must be a list of {', '.join(GROUPS)}")
+    for group in options.groups or []:
+        require_choice("groups", group, GROUPS)
+    return options
+
+
+def chosen(options: DictConfig) -> list[Cell]:
+    groups = options.groups or GROUPS
+    return [c for c in cells(options.dtype) if c.group in groups and (options.full or not c.full)]
+
+
+def measured(cell: Cell, options: DictConfig, where: torch.device, out: Path) -> dict[str, Any]:
+    turns = options.turns or cell.turns
+    measure = MEASURE[cell.group]
+    if options.profile:
+        path = out / "traces" / f"{cell.name.replace(' ', '_')}.json.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with torch.profiler.profile() as profile:
+            seconds, facts = measure(where, turns, *cell.settings)
+        profile.export_chrome_trace(str(path))
+    else:
+        seconds, facts = measure(where, turns, *cell.settings)
+    return {
+        "group": cell.group,
+        "settings": list(cell.settings),
+        "turns": turns,
+        "seconds": seconds,
+        "facts": facts,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(command.run(sys.argv[1:], __doc__, bench))

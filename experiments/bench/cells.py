@@ -1,0 +1,96 @@
+"""What the benchmark measures, as data: a cell is one line of a table, kept when it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from experiments.bench import generation, memory, operations, unets
+from experiments.config import DTYPES
+
+TOKENS, CHANNELS = (1024, 4096, 16384), (320, 640)
+KINDS = ("match", "merge", "unmerge", "merge + unmerge")
+GROUPS = ("operations", "block", "unet", "adaptive", "nothing", "generation", "memory")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`settings` go to `MEASURE[group]`; `full` cells are measured by `make bench-full` alone."""
+
+    group: str
+    settings: tuple[Any, ...]
+    full: bool = False
+    turns: int = 20
+
+    @property
+    def name(self) -> str:
+        return " ".join([self.group, *map(str, self.settings)])
+
+
+def cells(dtype: str) -> list[Cell]:
+    """In the order of measurement: what others run first comes first, one U-Net after another.
+
+    Args:
+        dtype: of U-Nets and blocks.
+    """
+    listed = [
+        Cell("operations", (kind, tokens, channels, own))
+        for own in ("float32", dtype)
+        for tokens in TOKENS
+        for channels in CHANNELS
+        for kind in KINDS
+    ]
+    listed += [Cell("generation", (), turns=15), Cell("block", (dtype,))]
+    listed += [Cell("unet", ("sd15", 512, ratio, dtype), ratio != 0.5)
+               for ratio in (0.5, 0.1, 0.25, 0.75)]  # fmt: skip
+    listed += [
+        Cell("adaptive", ("sd15", 512, dtype), turns=6),
+        Cell("nothing", ("sd15", 512, dtype), full=True),
+        Cell("unet", ("sd15", 1024, 0.5, dtype), full=True, turns=6),
+        Cell("unet", ("sdxl", 1024, 0.5, dtype), full=True, turns=6),
+        Cell("memory", ("sd15", 1024, dtype), full=True),
+    ]
+    return listed
+
+
+def measure_operations(where: torch.device, turns: int, kind, tokens, channels, dtype) -> Any:
+    return operations.operation(kind, tokens, channels, DTYPES[dtype], where, turns), {}
+
+
+def measure_block(where: torch.device, turns: int, dtype) -> Any:
+    return unets.block(unets.subject("sd15", 512, DTYPES[dtype], where), turns)
+
+
+def measure_unet(where: torch.device, turns: int, architecture, pixels, ratio, dtype) -> Any:
+    of = unets.subject(architecture, pixels, DTYPES[dtype], where)
+    return unets.evaluation(of, ratio, turns)
+
+
+def measure_adaptive(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
+    return unets.adaptive(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+
+
+def measure_nothing(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
+    return unets.nothing(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+
+
+def measure_generation(where: torch.device, turns: int) -> Any:
+    return generation.generations(where, turns)
+
+
+def measure_memory(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
+    return {}, {"peak GiB": memory.peaks(architecture, pixels, dtype, str(where))}
+
+
+MEASURE: dict[str, Callable[..., Any]] = {
+    "operations": measure_operations,
+    "block": measure_block,
+    "unet": measure_unet,
+    "adaptive": measure_adaptive,
+    "nothing": measure_nothing,
+    "generation": measure_generation,
+    "memory": measure_memory,
+}

@@ -1,0 +1,112 @@
+"""The benchmark's Markdown tables, from the cells that are finished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tabulate import tabulate
+
+from experiments.bench import variants
+from experiments.bench.generation import CA_TOME, OURS
+from experiments.bench.measure import ratio
+
+HEADS = {
+    "operations": ("operation", "N", "C", "dtype"),
+    "block": ("dtype",),
+    "unet": ("U-Net", "pixels", "ratio", "dtype"),
+    "adaptive": ("U-Net", "pixels", "dtype"),
+    "nothing": ("U-Net", "pixels", "dtype"),
+    "generation": (),
+    "memory": ("U-Net", "pixels", "dtype"),
+}
+TITLES = {
+    "operations": "Operations (two rows, ratio 0.5)",
+    "block": "One top-level transformer of SD v1.5 at 512 px, ratio 0.5",
+    "unet": "One U-Net evaluation at a fixed ratio",
+    "adaptive": "One U-Net evaluation at a threshold",
+    "nothing": "One U-Net evaluation, attached but merging nothing",
+    "generation": "Toy world, 20 PLMS steps end to end, matched every 5",
+    "memory": "Peak memory of an evaluation, GiB",
+}
+# (head, slower variant, faster variant): medians of the ratios within a turn.
+AT_RATIO = (
+    ("tomesd / matching", variants.TOMESD, variants.MATCH),
+    ("tomesd / re-using", variants.TOMESD, variants.REUSE),
+    ("unpatched / tomesd", variants.UNPATCHED, variants.TOMESD),
+    ("unpatched / matching", variants.UNPATCHED, variants.MATCH),
+    ("unpatched / re-using", variants.UNPATCHED, variants.REUSE),
+    ("free / re-using", variants.FREE, variants.REUSE),
+)
+RATIOS = {
+    "operations": (("tomesd / catome", "tomesd", "catome"),),
+    "block": AT_RATIO,
+    "unet": AT_RATIO,
+    "adaptive": (
+        ("ca_tome / catome, matching", variants.CA_TOME_MATCH, variants.MATCH),
+        ("ca_tome / catome, re-using", variants.CA_TOME_REUSE, variants.REUSE),
+        ("unpatched / re-using", variants.UNPATCHED, variants.REUSE),
+        ("free / re-using", variants.FREE, variants.REUSE),
+    ),
+    "nothing": (("attached / unpatched", variants.NOTHING, variants.UNPATCHED),),
+    "generation": (
+        ("ca_tome / catome", CA_TOME, OURS),
+        ("unpatched / ca_tome", variants.UNPATCHED, CA_TOME),
+        ("unpatched / catome", variants.UNPATCHED, OURS),
+    ),
+    "memory": (),
+}
+
+
+def to_markdown(found: list[dict[str, Any]], environment: dict[str, Any]) -> str:
+    """One table a group of cells, seconds as medians, ratios with their intervals.
+
+    Args:
+        found: cells as `cells.json` keeps them: group, settings, seconds, facts, turns.
+        environment: what they were measured on.
+    """
+    parts = []
+    for group, title in TITLES.items():
+        own = [cell for cell in found if cell["group"] == group]
+        if own:
+            parts.append(f"### {title}\n\n{table(group, own)}")
+    described = ", ".join(f"{key} {value}" for key, value in environment.items())
+    note = (
+        "Variants take turns in one process; ratios are medians within a turn, in brackets the "
+        f"interval of that median by order statistics (95 % from 6 turns on). {described}."
+    )
+    return "\n\n".join([*parts, note])
+
+
+def table(group: str, cells: list[dict[str, Any]]) -> str:
+    settings, ratios = HEADS[group], RATIOS[group]
+    names = list(dict.fromkeys(name for cell in cells for name in cell["seconds"]))
+    names += [name for cell in cells for name in cell["facts"].get("peak GiB", {})]
+    shares = any("merged share of sources" in cell["facts"] for cell in cells)
+    unit = "" if group == "memory" else " ms"
+    heads = [*settings, *(f"{name}{unit}" for name in dict.fromkeys(names))]
+    heads += [head for head, _, _ in ratios] + ["merged"] * shares
+    lines = []
+    for cell in cells:
+        line = [str(setting) for setting in cell["settings"]]
+        for name in dict.fromkeys(names):
+            if group == "memory":
+                line.append(f"{cell['facts']['peak GiB'][name]:.2f}")
+            else:
+                line.append(milliseconds(cell["seconds"][name]))
+        line += [shown(cell["seconds"], slow, fast) for _, slow, fast in ratios]
+        if shares:
+            line.append(f"{100 * cell['facts']['merged share of sources']:.0f} %")
+        lines.append(line)
+    align = ["left" if head in ("operation", "U-Net", "dtype") else "right" for head in heads]
+    return tabulate(lines, headers=heads, tablefmt="pipe", disable_numparse=True, colalign=align)
+
+
+def milliseconds(seconds: list[float]) -> str:
+    middle = 1000 * sorted(seconds)[len(seconds) // 2]
+    return f"{middle:.3g}" if middle < 100 else f"{middle:,.0f}"
+
+
+def shown(seconds: dict[str, list[float]], slow: str, fast: str) -> str:
+    found = ratio(seconds, slow, fast)
+    digits = 3 if found.value < 2 else 1
+    return f"{found.value:.{digits}f} ({found.low:.{digits}f}–{found.high:.{digits}f})"

@@ -1,0 +1,142 @@
+"""The benchmark: what its variants are, and the command as users run it."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from commands import ROOT
+from stable_diffusion import unet as small_unet
+
+import catome
+from experiments.bench import __main__ as command
+from experiments.bench import operations, unets, variants
+from experiments.bench.cells import GROUPS, MEASURE, cells
+from experiments.bench.models import FINEST, twin
+from experiments.bench.tables import HEADS, RATIOS, TITLES
+from experiments.config import ConfigError
+from experiments.timing import counted_flops
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def of():
+    """SD v1.5's layout in small, two rows of guidance on a 16 x 16 grid."""
+    torch.manual_seed(0)
+    model = small_unet().eval().requires_grad_(False)
+    given = {
+        "sample": torch.randn(2, 4, 16, 16),
+        "timestep": 500,
+        "encoder_hidden_states": torch.randn(2, 7, model.config.cross_attention_dim),
+    }
+    return unets.Subject("small", model, given, 1, CPU)
+
+
+def test_a_twin_is_patched_alone_and_shares_the_weights(of):
+    before = unets.run(of.unet, of.given)
+    own = variants.by_tomesd(of.unet, 0.5, 1)
+    assert not torch.equal(unets.run(own, of.given), before)
+    assert torch.equal(unets.run(of.unet, of.given), before)
+    pairs = zip(own.parameters(), of.unet.parameters(), strict=True)
+    assert all(a.data_ptr() == b.data_ptr() for a, b in pairs)
+    assert torch.equal(unets.run(twin(of.unet), of.given), before)
+
+
+def test_a_re_using_evaluation_does_not_match(of):
+    models = unets.ours(of, catome.Ratio(0.5))
+    for name, matches in ((variants.MATCH, True), (variants.REUSE, False)):
+        unets.run(models[name], of.given)
+        unets.run(models[name], of.given)
+        assert catome.get_handle(models[name]).matched is matches
+
+
+def test_the_limit_computes_as_much_as_a_re_using_evaluation(of):
+    models, share = unets.at_ratio(of, 0.5)
+    assert share == pytest.approx(2 / 3)
+    flops = {}
+    for name, model in models.items():
+        unets.run(model, of.given)
+        with counted_flops() as counter:
+            unets.run(model, of.given)
+        flops[name] = counter.get_total_flops()
+    assert flops[variants.FREE] == flops[variants.REUSE]
+    assert flops[variants.REUSE] < flops[variants.MATCH] == flops[variants.TOMESD]
+    assert flops[variants.MATCH] < flops[variants.UNPATCHED]
+
+
+def test_about_half_of_the_sources_pass_the_middle_threshold(of):
+    seconds, facts = unets.adaptive(of, turns=1)
+    assert 0.4 < facts["merged share of sources"] < 0.8  # the larger count of an image's halves
+    names = {name for _, *pair in RATIOS["adaptive"] for name in pair}
+    assert names <= set(seconds)
+    assert all(len(turns) == 1 and turns[0] > 0 for turns in seconds.values())
+
+
+def test_ca_tome_matches_or_re_uses_as_told(of):
+    for matching in (True, False):
+        own = variants.by_ca_tome(of.unet, 0.5, 1, matching)
+        unets.run(own, of.given)
+        (block, *_) = [m for m in own.modules() if hasattr(m, "_cache_info")]
+        first = block._cache_info["merge"]
+        unets.run(own, of.given)
+        assert (block._cache_info["merge"] is first) is not matching
+
+
+def test_operations_time_both(of):
+    for kind in ("match", "merge", "unmerge", "merge + unmerge"):
+        seconds = operations.operation(kind, 64, 16, torch.float32, CPU, 2)
+        assert set(seconds) == {"tomesd", "catome"}
+        assert all(len(turns) == 2 for turns in seconds.values())
+
+
+def test_every_group_is_measured_and_tabulated():
+    listed = cells("bfloat16")
+    assert {cell.group for cell in listed} == set(GROUPS) == set(MEASURE)
+    assert set(HEADS) == set(TITLES) == set(RATIOS) == set(GROUPS)
+    assert len({cell.name for cell in listed}) == len(listed)
+    for cell in listed:
+        assert len(cell.settings) == len(HEADS[cell.group])
+    assert set(FINEST) == {"sd15", "sdxl"}
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.bench", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_the_command_keeps_what_it_measured(tmp_path):
+    arguments = ["groups=[generation]", "turns=1", f"out={tmp_path}", "device=cpu"]
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"ca_tome / catome \|", done.stdout)
+    assert (tmp_path / "bench.md").read_text() in done.stdout
+    saved = json.loads((tmp_path / "bench.json").read_text())
+    assert saved["environment"]["version_torch"] == torch.__version__.split("+")[0]
+    (cell,) = saved["cells"]
+    assert 0.4 < cell["facts"]["merged share of sources"] < 0.7
+    assert set(cell["seconds"]) == {"unpatched", "ca_tome", "catome"}
+    again = run(*arguments)
+    assert again.stdout == done.stdout
+    assert "sample" not in again.stderr  # nothing was measured
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("groups=[speed]", "groups=speed: must be one of operations, block"),
+        ("groups=block", "groups=block: must be a list"),
+        ("turn=3", "turn=3: unknown key"),
+        ("turns=0", "turns=0: must be an integer >= 1 or null"),
+        ("dtype=int8", "dtype=int8: must be one of float32"),
+        ("device=cuda:99", "device=cuda:99: "),
+        ("full=2", "full=2: must be true or false"),
+    ],
+)
+def test_bad_options(argument, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        command.bench([argument])
