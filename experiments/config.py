@@ -28,6 +28,10 @@ class ConfigError(ValueError):
     """A setting that cannot be; its message is one line: key, value and what is allowed."""
 
 
+class RowFailed(RuntimeError):
+    """Why a row is not finished, in words for a reader."""
+
+
 class RowsFailed(RuntimeError):
     """Some rows of an experiment failed; the others are finished and reported."""
 
@@ -66,8 +70,12 @@ def require_number(
     raise bad(key, value, f"must be {lower}{upper}")
 
 
-def check(cfg: DictConfig) -> None:
-    """Raise ConfigError for the first setting that cannot be; loads no model."""
+def check(cfg: DictConfig, elsewhere: bool = False) -> None:
+    """Raise ConfigError for the first setting that cannot be; loads no model.
+
+    Args:
+        elsewhere: what is run does not run on this machine: its devices are not looked at.
+    """
     require_integer("seed", cfg.seed, 0)
     require_integer("replicates", cfg.replicates, 1)
     require_choice("dtype", cfg.dtype, DTYPES)
@@ -82,7 +90,7 @@ def check(cfg: DictConfig) -> None:
     generation = cfg.generation
     require_choice("generation.scheduler", generation.scheduler, SCHEDULERS)
     require_number("generation.guidance_scale", generation.guidance_scale, 0)
-    for key in ("steps", "height", "width", "batch_size"):
+    for key in ("steps", "height", "width", "batch_size", "shards"):
         require_integer(f"generation.{key}", generation[key], 1)
     for key in ("height", "width"):
         if generation[key] % 8:
@@ -91,7 +99,7 @@ def check(cfg: DictConfig) -> None:
     require_integer("timing.warmup", cfg.timing.warmup, 0)
     if cfg.timing.batch_size != LARGEST:
         require_integer("timing.batch_size", cfg.timing.batch_size, 1)
-    elif device(cfg).type != "cuda":
+    elif not elsewhere and device(cfg).type != "cuda":
         raise bad("timing.batch_size", LARGEST, "needs CUDA, whose memory bounds it; use a number")
     require_integer("prompts.limit", cfg.prompts.limit, 1, optional=True)
     require_choice("prompts.split", plain(cfg.prompts.split), ("null", *SPLITS))
@@ -101,7 +109,10 @@ def check(cfg: DictConfig) -> None:
         raise bad("power.difference", cfg.power.difference, "must be numbers by metric")
     for metric, difference in cfg.power.difference.items():
         require_number(f"power.difference.{metric}", difference, 0, open_ends=True)
-    device(cfg)
+    if not elsewhere:
+        device(cfg)
+    if not isinstance(cfg.wait, bool):
+        raise bad("wait", cfg.wait, "must be true or false")
     build_method(cfg)
 
 

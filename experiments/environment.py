@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+SNAPSHOT = "snapshot.json"  # in a copy of the code that jobs run; says of which commit it is
 LIBRARIES = ("torch", "diffusers", "transformers", "torchmetrics", "torch-fidelity", "numpy")
 
 
@@ -25,7 +27,11 @@ def versions() -> dict[str, str]:
 
 
 def code() -> dict[str, Any]:
-    """The commit that is checked out and how many files differ from it; empty outside git."""
+    """The commit that is checked out and how many files differ from it, or those of the checkout
+    that this code was copied from; empty where neither is known."""
+    copied = Path(__file__).resolve().parents[1] / SNAPSHOT
+    if copied.is_file():
+        return json.loads(copied.read_text(encoding="utf-8"))
     try:
         commit = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--untracked-files=no").splitlines()

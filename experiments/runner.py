@@ -26,6 +26,7 @@ from experiments import (
 )
 from experiments.config import (
     ConfigError,
+    RowFailed,
     RowsFailed,
     build_method,
     check,
@@ -50,9 +51,13 @@ from experiments.store import (
 log = logging.getLogger("catome")
 
 
-def validate(cfg: DictConfig) -> None:
-    """Raise ConfigError for the first setting of any stage that cannot be."""
-    check(cfg)
+def validate(cfg: DictConfig, elsewhere: bool = False) -> None:
+    """Raise ConfigError for the first setting of any stage that cannot be.
+
+    Args:
+        elsewhere: the stages run on another machine, whose devices are not known here.
+    """
+    check(cfg, elsewhere)
     evaluate.check_metrics(OmegaConf.to_container(cfg.metrics, resolve=True))
     tracking.check(cfg.tracking)
 
@@ -69,6 +74,19 @@ def run_row(cfg: DictConfig) -> None:
     if "generate" in cfg.stages or not (folder / "rows" / f"{name}.json").is_file():
         paint = "generate" in cfg.stages
         write_json(folder / "rows" / f"{name}.json", row_record(cfg, name, paint))
+
+
+def paint_share(cfg: DictConfig, index: int, count: int) -> int:
+    """Paint what is missing of the images `index`, `index + count`, ... of a row; returns how many
+    were painted. Order-dependent rows are painted whole by the first share."""
+    validate(cfg)
+    chosen, _ = load_prompts(cfg)
+    pipe, method = pipelines.load(cfg), build_method(cfg)
+    store = image_store(cfg, pipe, method, chosen)
+    if method.order_dependent:
+        index, count = (0, 1) if index == 0 else (len(chosen), 1)
+    label = cfg.row if count == 1 else f"{cfg.row} {index + 1}/{count}"
+    return generate.paint(cfg, pipe, method, store, chosen[index::count], label)
 
 
 def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
@@ -89,6 +107,7 @@ def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
         "columns": columns_of(cfg, method.columns()),
         "against": cfg.against,
         "painter": store.painter,
+        "prompts": len(chosen),
         "images": len(chosen) - len(store.missing(chosen)),
         **image_facts(store, chosen),
         "order_dependent": method.order_dependent,
@@ -163,6 +182,7 @@ def flat(cfg: DictConfig) -> dict[str, Any]:
         "debug",
         "tracking",
         "results",
+        "wait",
         "plan",
         "power",
     )
@@ -187,7 +207,8 @@ def failed_record(cfg: DictConfig, name: str, error: BaseException) -> dict[str,
         columns = {"method": cfg.method.get("name"), "caching": None}
     columns = columns_of(cfg, columns)
     message = str(error).splitlines()[0] if str(error) else ""
-    kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+    told = isinstance(error, (ConfigError, RowFailed))
+    kind = "" if told else f"{type(error).__name__}: "
     return {
         "row": name,
         "status": "failed",

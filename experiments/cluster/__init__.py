@@ -1,0 +1,1 @@
+"""Rows as tasks of a SLURM cluster, through submitit."""

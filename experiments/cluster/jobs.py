@@ -1,0 +1,83 @@
+"""What runs inside a job: a share of a row's images, and what concerns all rows.
+
+Both may be stopped and started again: images are there whole or not at all, so that a second
+start does what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from submitit import JobEnvironment
+from submitit.helpers import Checkpointable
+
+from experiments import environment, runner
+from experiments.config import RowFailed, run_folder
+from experiments.store import read_json, write_json
+
+log = logging.getLogger("catome")
+
+
+class PaintShare(Checkpointable):
+    """Paints every `shards`-th image of a row, from the `shard`-th on; each task of a job that has
+    several takes an equal part of those."""
+
+    def __call__(self, row: dict[str, Any], shard: int, shards: int) -> int:
+        cfg, place = starting(row), JobEnvironment()
+        own_device(cfg, place.local_rank)
+        index, count = shard * place.num_tasks + place.global_rank, shards * place.num_tasks
+        try:
+            return runner.paint_share(cfg, index, count)
+        except Exception as error:
+            record = runner.failed_record(cfg, cfg.row, error)
+            write_json(run_folder(cfg) / "rows" / f"{cfg.row}.json", record)
+            raise
+
+
+class Finish(Checkpointable):
+    """Evaluates, times and reports the rows that are painted; says which are not."""
+
+    def __call__(self, cfg: dict[str, Any], rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        whole = starting(cfg)
+        configs = {name: OmegaConf.create(row) for name, row in rows.items()}
+        failed = {}
+        for name, row in configs.items():
+            error = gathered(row, name)
+            if error is not None:
+                failed[name] = error
+                log.error("row %s: %s", name, error)
+        table, untimed = runner.finish(whole, configs, failed)
+        return {"table": table, "failed": [*failed, *untimed]}
+
+
+def gathered(cfg: DictConfig, name: str) -> Exception | None:
+    """Write the record of a row that tasks painted; returns why it cannot count as finished."""
+    path = run_folder(cfg) / "rows" / f"{name}.json"
+    if path.is_file() and read_json(path)["status"] == "failed":
+        return RowFailed(read_json(path)["error"])
+    record = runner.row_record(cfg, name, paint=False)
+    write_json(path, record)
+    missing = record["prompts"] - record["images"]
+    if missing and "generate" in cfg.stages:
+        return RowFailed(
+            f"{missing} of {record['prompts']} images missing: a task was killed or ran out of "
+            "time; the same command paints them"
+        )
+    return None
+
+
+def starting(settings: dict[str, Any]) -> DictConfig:
+    """The configuration, with a log that says what runs where."""
+    logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s")
+    code = environment.code()
+    log.info("commit %s, snapshot %s", code.get("commit"), code.get("snapshot", "none"))
+    return OmegaConf.create(settings)
+
+
+def own_device(cfg: DictConfig, local_rank: int) -> None:
+    """One GPU a task where a node's tasks see several."""
+    if cfg.device in ("auto", "cuda") and torch.cuda.device_count() > 1:
+        cfg.device = f"cuda:{local_rank % torch.cuda.device_count()}"

@@ -1,0 +1,44 @@
+"""The code as it was submitted, kept for jobs that wait in a queue."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from experiments import environment
+from experiments.config import ROOT
+from experiments.evaluate.hashes import file_sha256
+from experiments.store import digest, write_json
+
+
+def take(folder: Path) -> Path:
+    """Copy the checkout's tracked files, as they are now, into a folder under `folder` that is
+    named after their contents; a copy that is there already is used again.
+
+    Raises:
+        subprocess.CalledProcessError: the code does not lie in a git checkout.
+    """
+    listed = environment.git("ls-files", "-z", "--full-name", ":/").split("\0")
+    names = [name for name in listed if name and (ROOT / name).is_file()]
+    contents = digest([[name, file_sha256(ROOT / name)] for name in names])
+    copy = folder / contents
+    if (copy / environment.SNAPSHOT).is_file():
+        return copy
+    for name in names:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy / name)
+    # Written last: a copy that has it is whole.
+    write_json(copy / environment.SNAPSHOT, {**environment.code(), "snapshot": contents})
+    return copy
+
+
+def described(copy: Path) -> str:
+    """One line for a log."""
+    code = environment.code()
+    changed = f", {code['changed_files']} files changed" if code.get("changed_files") else ""
+    return f"jobs run the code as it is now: {copy} (commit {code.get('commit')}{changed})"
+
+
+def setup_lines(copy: Path) -> list[str]:
+    """Shell lines that make a job import the copy, wherever it is started."""
+    return ["export PYTHONSAFEPATH=1", f"export PYTHONPATH={copy.resolve()}"]
