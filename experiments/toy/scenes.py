@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.store import write_text
+
 SIZE = 128  # pixels, both sides
 
 COLOURS = {
@@ -111,16 +113,6 @@ def rebound(scene: Scene, shapes_only: bool) -> Scene | None:
     return None if twin == scene or is_held_out(twin) else twin
 
 
-def reshaped(scene: Scene, turn: int) -> Scene | None:
-    """The scene with another shape of one of its objects, chosen by `turn`. None where that would
-    be held out."""
-    which, step = ("second", "first")[scene.second is None or turn % 2], 1 + turn // 2 % 3
-    thing = getattr(scene, which)
-    shape = SHAPES[(SHAPES.index(thing.shape) + step) % len(SHAPES)]
-    twin = replace(scene, **{which: replace(thing, shape=shape)})
-    return None if is_held_out(twin) else twin
-
-
 def _draw(rng: np.random.Generator) -> Scene:
     def thing(not_colour: str | None = None) -> Thing:
         colours = [c for c in COLOURS if c != not_colour]
@@ -131,7 +123,7 @@ def _draw(rng: np.random.Generator) -> Scene:
     first, background = thing(), str(rng.choice(list(BACKGROUNDS)))
     shade, angle = float(rng.uniform(0.1, 0.3)), float(rng.uniform(0, 2 * np.pi))
     if rng.random() < 0.3:
-        centre = tuple(float(v) for v in rng.uniform(0.38, 0.62, 2))
+        centre = tuple(float(v) for v in rng.uniform(0.47, 0.53, 2))
         return Scene(first, background, centres=(centre,), shade=shade, shade_angle=angle)
     relation = str(rng.choice(RELATIONS))
     near, far = rng.uniform(0.24, 0.28), rng.uniform(0.72, 0.76)
@@ -199,7 +191,8 @@ def write_coco(scenes: list[Scene], folder: Path) -> Path:
         images.append({"id": i, "file_name": name, "width": SIZE, "height": SIZE})
         annotations.append({"id": i, "image_id": i, "caption": caption(scene)})
     path = folder / "captions.json"
-    path.write_text(json.dumps({"images": images, "annotations": annotations}, indent=1))
+    text = json.dumps({"images": images, "annotations": annotations}, indent=1)
+    write_text(path, text)  # last, and whole: it says that all images are there
     return path
 
 

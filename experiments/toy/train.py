@@ -37,10 +37,11 @@ DEFAULTS = {
     "out": "experiments/toy/weights",
     "seed": 0,
     "scenes": 24_000,  # distinct training scenes
-    "stages": ["scorer", "vae", "unet", "judge", "export"],
+    "stages": ["scorer", "vae", "unet", "tune", "judge", "export"],
     "scorer": {"steps": 600, "batch": 56, "lr": 7e-4},
     "vae": {"steps": 1000, "batch": 16, "lr": 2e-3, "crops_until": 800},
-    "unet": {"steps": 8000, "batch": 16, "lr": 1e-3, "pooled_until": 7600},
+    "unet": {"steps": 9400, "batch": 16, "lr": 1e-3, "pooled_until": 8800},
+    "tune": {"steps": 1500, "batch": 16, "lr": 5e-4, "pooled_until": 1350},
     "judge": {"steps": 500, "batch": 64, "lr": 2e-3},
 }
 CHECKPOINT_SECONDS = 120
@@ -171,9 +172,8 @@ def tokens(tokenizer, texts: list[str]) -> torch.Tensor:
 def train_scorer(args, tokenizer):
     """CLIP's symmetric contrastive loss on pairs of a scene and its caption.
 
-    Each scene comes with hard negatives: the same words bound otherwise, and another shape. Among
-    unlike captions the sets of words suffice, relations would never be learnt, and a lone object
-    is told by its colours.
+    Each scene of two objects comes with hard negatives, the same words bound otherwise: among
+    unlike captions the sets of words suffice, and relations would never be learnt.
     """
     torch.manual_seed(args.seed)
     model = networks.build_scorer(tokenizer)
@@ -182,8 +182,6 @@ def train_scorer(args, tokenizer):
     def loss_of(step, indices):
         shown = [drawn[i] for i in indices.tolist()]
         twins = [scenes.rebound(scene, shapes) for scene in shown for shapes in (False, True)]
-        turns = torch.randint(6, (len(shown),)).tolist()
-        twins += [scenes.reshaped(s, turn) for s, turn in zip(shown, turns, strict=True)]
         twins = [twin for twin in twins if twin]
         ids = tokens(tokenizer, [scenes.caption(scene) for scene in shown + twins])
         rendered = [torch.from_numpy(scenes.render(twin)).permute(2, 0, 1) for twin in twins]
@@ -306,11 +304,27 @@ def set_attention(unet: nn.Module, pooled: bool) -> None:
                 module.attn1.set_processor(PooledKeys() if pooled else AttnProcessor2_0())
 
 
-def train_unet(args, tokenizer, scorer, vae):
-    """Velocity prediction (unweighted: every noise level counts), captions dropped 10 %.
+def velocity_loss(unet, text_encoder, latents, ids, empty, step, steps, indices):
+    """Velocity prediction (unweighted: every noise level counts), captions dropped 10 %."""
+    alphas, batch = networks.build_scheduler().alphas_cumprod, len(indices)
+    clean = latents[indices]
+    kept = (torch.rand(batch) > 0.1)[:, None]
+    # Towards high noise at first, where the layout is decided; level at the end.
+    lean = max(0.6, min(1.0, 0.6 + 0.6 * step / steps))
+    t = (1000 * torch.rand(batch) ** lean).long().clamp(max=999)
+    noise = torch.randn_like(clean)
+    a, s = (x[:, None, None, None] for x in (alphas[t].sqrt(), (1 - alphas[t]).sqrt()))
+    with torch.autocast("cpu", torch.bfloat16):
+        context = text_encoder(torch.where(kept, ids[indices], empty))[0]
+        out = unet(a * clean + s * noise, t, context, return_dict=False)[0]
+    return {"velocity": (out.float() - (a * noise - s * clean)).square().mean()}
 
-    The text encoder is the scorer's text tower, frozen, as CLIP's is in Stable Diffusion: trained
-    along, it loses which object is where before the U-Net has learnt to read it.
+
+def train_unet(args, tokenizer, scorer, vae):
+    """The U-Net, with the scorer's text tower as its text encoder.
+
+    That is frozen, as CLIP's is in Stable Diffusion: trained along, it loses which object is where
+    before the U-Net has learnt to read it.
     """
     torch.manual_seed(args.seed)
     unet, text_encoder = networks.build_unet(), networks.build_text_encoder(tokenizer)
@@ -320,25 +334,36 @@ def train_unet(args, tokenizer, scorer, vae):
     latents = cache(lambda: training_latents(args, vae, pixels))  # not needed once trained
     ids = tokens(tokenizer, [scenes.caption(s) for s in drawn])
     empty = tokens(tokenizer, [""])
-    alphas = networks.build_scheduler().alphas_cumprod
 
     def loss_of(step, indices):
         set_attention(unet, pooled=step < args.unet.pooled_until)
-        clean, batch = latents()[indices], len(indices)
-        kept = (torch.rand(batch) > 0.1)[:, None]
-        # Towards high noise at first, where the layout is decided; level at the end.
-        lean = max(0.6, min(1.0, 0.6 + 0.6 * step / args.unet.steps))
-        t = (1000 * torch.rand(batch) ** lean).long().clamp(max=999)
-        noise = torch.randn_like(clean)
-        a, s = (x[:, None, None, None] for x in (alphas[t].sqrt(), (1 - alphas[t]).sqrt()))
-        with torch.autocast("cpu", torch.bfloat16):
-            context = text_encoder(torch.where(kept, ids[indices], empty))[0]
-            out = unet(a * clean + s * noise, t, context, return_dict=False)[0]
-        return {"velocity": (out.float() - (a * noise - s * clean)).square().mean()}
+        return velocity_loss(
+            unet, text_encoder, latents(), ids, empty, step, args.unet.steps, indices
+        )
 
     fit("unet", unet, loss_of, args, len(drawn), ema_decay=0.999)
     set_attention(unet, pooled=False)
     return unet, text_encoder
+
+
+def tune(args, tokenizer, unet, text_encoder, vae) -> None:
+    """The U-Net once more, half of each batch scenes of one object: they are three in ten of the
+    scenes, and where shapes fail most."""
+    torch.manual_seed(args.seed)
+    drawn, pixels = training_images(args)
+    latents = cache(lambda: training_latents(args, vae, pixels))
+    ids = tokens(tokenizer, [scenes.caption(s) for s in drawn])
+    empty = tokens(tokenizer, [""])
+    single = torch.tensor([i for i, scene in enumerate(drawn) if scene.second is None])
+
+    def loss_of(step, indices):
+        set_attention(unet, pooled=step < args.tune.pooled_until)
+        half, steps = len(indices) // 2, args.tune.steps
+        indices = torch.cat((indices[half:], single[indices[:half] % len(single)]))
+        return velocity_loss(unet, text_encoder, latents(), ids, empty, steps, steps, indices)
+
+    fit("tune", unet, loss_of, args, len(drawn), ema_decay=0.995)
+    set_attention(unet, pooled=False)
 
 
 def judge_targets(drawn: list[scenes.Scene]) -> dict[str, torch.Tensor]:
@@ -427,9 +452,11 @@ def main(args) -> None:
     if stages == ["judge"]:
         return
     vae = train_vae(args)
-    if not {"unet", "export"} & set(stages):
+    if not {"unet", "tune", "export"} & set(stages):
         return
     unet, text_encoder = train_unet(args, tokenizer, scorer, vae)
+    if {"tune", "export"} & set(stages):
+        tune(args, tokenizer, unet, text_encoder, vae)
     if "export" in stages:
         export(args, tokenizer, scorer, vae, unet, text_encoder, judge)
 
