@@ -6,6 +6,12 @@ PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 help:  ## these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+install: | $(BIN)/python  ## other CUDA builds: make install TORCH_INDEX=https://download.pytorch.org/whl/cu118
+	$(BIN)/pip install --quiet torch torchvision $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	grep -vE '^torch(vision)?==' constraints.txt > $(VENV)/constraints.txt
+	$(BIN)/pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[experiments]'
+	@touch $(VENV)/.experiments
+
 demo: $(VENV)/.experiments  ## install, then paint, measure and tabulate the cache ablation
 	$(BIN)/python run.py +experiment=ablation_cache
 
@@ -38,5 +44,5 @@ $(VENV)/.test: $(VENV)/.experiments
 	$(PIP) --no-deps tomesd==0.1.3 ca-tome==0.1.3
 	@touch $@
 
-.PHONY: help demo test test-long bench bench-full lint
+.PHONY: help install demo test test-long bench bench-full lint
 .DEFAULT_GOAL := help

@@ -11,7 +11,7 @@ from experiments.evaluate.csv_cells import escape_cell
 from experiments.evaluate.scores import Scores
 from experiments.report.cells import NONE
 from experiments.report.escape import markdown
-from experiments.store import write_atomically
+from experiments.store import write_atomically, write_text
 
 
 def compare_protocols(folders: dict[str, Path], out: Path) -> str:
@@ -49,9 +49,7 @@ def compare_protocols(folders: dict[str, Path], out: Path) -> str:
         disable_numparse=True,
         colalign=["left", "left", *["right"] * len(folders)],
     )
-    write_atomically(
-        out / "protocols.md", lambda beside: beside.write_text(text + "\n", encoding="utf-8")
-    )
+    write_text(out / "protocols.md", text + "\n")
     return text
 
 

@@ -80,7 +80,7 @@ def check(cfg: DictConfig, elsewhere: bool = False) -> None:
     require_integer("replicates", cfg.replicates, 1)
     require_choice("dtype", cfg.dtype, DTYPES)
     require_choice("attention", cfg.attention, ATTENTION)
-    require_choice("plan", plain(cfg.plan), ("null", "power"))
+    require_choice("plan", plain(cfg.plan), ("null", "power", "cost"))
     require_choice("debug", plain(cfg.debug), ("null", "row"))
     for key, choices in (("stages", STAGES), ("columns", COLUMNS)):
         if not isinstance(cfg[key], ListConfig) or (key == "stages" and not cfg.stages):

@@ -2,15 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from omegaconf import DictConfig
+from PIL import Image
 from tqdm import tqdm
 
 from experiments import environment, pipelines
-from experiments.config import device
+from experiments.config import RowFailed, device
 from experiments.methods.base import Method
 from experiments.store import ImageStore, Prompt
+
+log = logging.getLogger("catome")
+NOT_FINITE = "its values are not finite"
+
+
+@dataclass
+class Painting:
+    """One row in progress: `batch` shrinks where memory does not suffice, `failed` says why an
+    image could not be painted."""
+
+    cfg: DictConfig
+    pipe: Any
+    method: Method
+    attached: Any
+    batch: int
+    failed: dict[Prompt, str] = field(default_factory=dict)
+
+    def images(self, prompts: list[Prompt]) -> list[tuple[Prompt, Image.Image, dict[str, Any]]]:
+        """Each prompt's image and the method's facts about it; what is not painted is tried once
+        more by itself, then given up.
+
+        Raises:
+            torch.OutOfMemoryError: the batch does not fit.
+            RuntimeError, ValueError: of a row whose images depend on each other.
+        """
+        painted, why = self.attempt(prompts)
+        for prompt in prompts:
+            if prompt in painted:
+                continue
+            if not self.method.order_dependent:
+                log.warning("%s (seed %d): %s; tried again", prompt.text, prompt.seed, why)
+                again, why = self.attempt([prompt])
+                painted |= again
+            if prompt not in painted:
+                self.failed[prompt] = why
+        return [(prompt, *painted[prompt]) for prompt in prompts if prompt in painted]
+
+    def attempt(
+        self, prompts: list[Prompt]
+    ) -> tuple[dict[Prompt, tuple[Image.Image, dict[str, Any]]], str]:
+        """What one call of the pipeline paints, and why it may lack some."""
+        try:
+            images = pipelines.generate(self.pipe, self.cfg, prompts)
+        except (RuntimeError, ValueError) as error:
+            self.method.per_image(self.attached, len(prompts))  # records of half a generation
+            if self.method.order_dependent or isinstance(error, torch.OutOfMemoryError):
+                raise
+            return {}, told(error)
+        facts = self.method.per_image(self.attached, len(prompts))
+        whole = zip(prompts, images, facts, strict=True)
+        return {p: (image, fact) for p, image, fact in whole if image is not None}, NOT_FINITE
 
 
 def paint(
@@ -25,30 +84,83 @@ def paint(
     """Paint the missing images, batch by batch; returns how many were painted.
 
     Each PNG appears whole, right after its batch: an interruption loses the batch in flight. Rows
-    whose images depend on each other are painted from the first to the last or not at all.
+    whose images depend on each other are painted from the first to the last or not at all. Where
+    the device's memory does not suffice the batch is halved for the rest of the row; the size is
+    in each image's record.
+
+    Raises:
+        RowFailed: some images could not be painted, at the second try neither; the others are.
+        torch.OutOfMemoryError: a single image does not fit.
+        KeyboardInterrupt: asked to stop; after the batch in flight, or at once if asked twice.
     """
     store.write_identity()
+    store.forget_unfinished()
     missing = store.missing(prompts)
     if method.order_dependent and missing:
         store.clear()
         missing = list(dict.fromkeys(prompts))
     if not missing:
         return 0
-    batch = cfg.generation.batch_size
-    where = {
-        "device": environment.device_name(device(cfg)),
-        "versions": environment.versions(),
-        "batch_size": batch,
-    }
+    where = {"device": environment.device_name(device(cfg)), "versions": environment.versions()}
+    done = 0
     with (
         method.attach(pipe, record=True, on_match=on_match) as attached,
         tqdm(total=len(missing), desc=label, unit="image") as progress,
+        stopping_after_the_batch() as asked,
     ):
-        for start in range(0, len(missing), batch):
-            part = missing[start : start + batch]
-            images = pipelines.generate(pipe, cfg, part)
-            facts = method.per_image(attached, len(part))
-            for prompt, image, fact in zip(part, images, facts, strict=True):
-                store.write(prompt, image, {**where, **fact})
+        work = Painting(cfg, pipe, method, attached, cfg.generation.batch_size)
+        while done < len(missing):
+            part = missing[done : done + work.batch]
+            try:
+                painted = work.images(part)
+            except torch.OutOfMemoryError:
+                if work.batch == 1 or method.order_dependent:
+                    raise
+                work.batch = max(1, work.batch // 2)
+                torch.cuda.empty_cache()
+                log.warning("%s: out of memory, the batch is now %d", label, work.batch)
+                continue
+            for prompt, image, fact in painted:
+                store.write(prompt, image, {**where, "batch_size": work.batch, **fact})
+            done += len(part)
             progress.update(len(part))
-    return len(missing)
+            if asked.is_set() and done < len(missing):
+                log.warning("%s: stopped, %d of %d painted", label, done, len(missing))
+                raise KeyboardInterrupt
+    if work.failed:
+        first, why = next(iter(work.failed.items()))
+        raise RowFailed(
+            f"{len(work.failed)} of {len(missing)} images could not be painted, the first "
+            f"“{first.text}” (seed {first.seed}): {why}"
+        )
+    return done
+
+
+@contextmanager
+def stopping_after_the_batch() -> Iterator[threading.Event]:
+    """The first Ctrl-C sets the event, the second interrupts at once as usual."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(*_: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+        log.warning("stopping after this batch; Ctrl-C again stops at once")
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:  # in the background, where Ctrl-C is not meant
+        yield asked
+        return
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def told(error: Exception) -> str:
+    """An exception in one line."""
+    first = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__

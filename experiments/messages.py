@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
+from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -38,6 +39,19 @@ def one_line(error: BaseException, arguments: list[str]) -> str | None:
     if isinstance(error, OSError):
         return f"error: {error.filename or ''}: {error.strerror or error}"
     return None
+
+
+def compose_config(arguments: list[str]) -> DictConfig:
+    """The configuration that `run.py` would have with these arguments.
+
+    Raises:
+        ConfigError: one line that names the key, the value and what is allowed.
+    """
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            return compose("config", arguments)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(one_line(error, arguments).removeprefix("error: ")) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import diffusers
+import numpy as np
 import torch
 import transformers
 from diffusers import (
@@ -18,9 +19,11 @@ from diffusers import (
     DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
     PNDMScheduler,
+    SchedulerMixin,
     StableDiffusionPipeline,
 )
 from omegaconf import DictConfig
+from PIL import Image
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from experiments.config import DTYPES, bad, device, locate
@@ -108,12 +111,14 @@ def first_noise(pipe: StableDiffusionPipeline, cfg: DictConfig, prompts: list[Pr
 
 
 @torch.no_grad()
-def generate(pipe: StableDiffusionPipeline, cfg: DictConfig, prompts: list[Prompt]) -> list:
-    """One call of the pipeline: a PIL image for each prompt."""
+def generate(
+    pipe: StableDiffusionPipeline, cfg: DictConfig, prompts: list[Prompt]
+) -> list[Image.Image | None]:
+    """One call of the pipeline: an image for each prompt, None where its values are not finite."""
     options = cfg.generation
     negative = options.negative_prompt
     with attention_backend(cfg.attention):
-        return pipe(
+        arrays = pipe(
             prompt=[p.text for p in prompts],
             negative_prompt=None if negative is None else [negative] * len(prompts),
             latents=first_noise(pipe, cfg, prompts),
@@ -123,7 +128,11 @@ def generate(pipe: StableDiffusionPipeline, cfg: DictConfig, prompts: list[Promp
             guidance_scale=options.guidance_scale,
             height=options.height,
             width=options.width,
+            output_type="np",  # in a PIL image NaN would be black
         ).images
+    finite = np.isfinite(arrays).all(axis=(1, 2, 3))
+    images = pipe.image_processor.numpy_to_pil(np.nan_to_num(arrays))
+    return [image if good else None for image, good in zip(images, finite, strict=True)]
 
 
 def model_identity(path: str, revision: str | None) -> dict[str, Any]:
@@ -146,13 +155,31 @@ def _file_digest(path: Path, modified: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def painter_identity(cfg: DictConfig, pipe: StableDiffusionPipeline, method) -> dict[str, Any]:
+def scheduler(cfg: DictConfig) -> SchedulerMixin:
+    """The scheduler that `load` gives the pipeline, without loading a model.
+
+    Raises:
+        ConfigError: it is neither in a folder nor can it be downloaded.
+    """
+    path, options = locate(str(cfg.model.path)), {"subfolder": "scheduler"}
+    try:
+        found = PNDMScheduler.load_config(path, revision=cfg.model.revision, **options)
+        own = getattr(diffusers, found["_class_name"])
+        base = own.from_pretrained(path, revision=cfg.model.revision, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise bad("model.path", path, f"its scheduler cannot be loaded: {reason}") from error
+    kind, changed = SCHEDULER_CLASSES[cfg.generation.scheduler]
+    return kind.from_config(dict(base.config), **changed)
+
+
+def painter_identity(cfg: DictConfig, scheduler: SchedulerMixin, method) -> dict[str, Any]:
     """All that determines an image beside its prompt and seed; JSON."""
     options = cfg.generation
-    scheduler = {k: v for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
+    facts = {k: v for k, v in scheduler.config.items() if not k.startswith("_")}
     return {
         "model": model_identity(locate(str(cfg.model.path)), cfg.model.revision),
-        "scheduler": {"class": type(pipe.scheduler).__name__, "digest": digest(scheduler)},
+        "scheduler": {"class": type(scheduler).__name__, "digest": digest(facts)},
         "steps": options.steps,
         "guidance_scale": float(options.guidance_scale),
         "negative_prompt": options.negative_prompt,

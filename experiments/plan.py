@@ -1,25 +1,34 @@
-"""`plan=power`: how many prompts a wanted difference needs, from the spread in a finished pilot.
+"""What an experiment would take, before anything is painted or measured.
+
+`plan=power`: how many prompts a wanted difference needs, from the spread in a finished pilot.
 
     python run.py +experiment=ablation_cache prompts.limit=64
     python run.py +experiment=ablation_cache plan=power power.difference.clip_toy=0.2
 
-Paints and measures nothing. Rows are compared with the baseline where it has the metric itself,
-else (PSNR, SSIM and LPIPS, which compare with the baseline) with the first other row.
+Rows are compared with the baseline where it has the metric itself, else (PSNR, SSIM and LPIPS,
+which compare with the baseline) with the first other row.
+
+`plan=cost`: rows, images there and missing, GPU-hours, GB and files.
 """
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
-from experiments.config import bad, run_folder
+from experiments import pipelines
+from experiments.config import bad, build_method, results_root, run_folder
 from experiments.evaluate import Scores
+from experiments.prompts import load as load_prompts
+from experiments.store import ImageStore, Prompt, read_json
 from experiments.uncertainty import images_needed, pairs
 
+COST_HEADS = ("row", "images", "there", "missing", "s/im", "GPU-hours", "GB", "files")
+BYTES_A_PIXEL = 1.5  # of a PNG photograph
 HEADS = ("row", "against", "metric", "prompts", "spread", "difference", "needed")
 
 
-def power(cfg: DictConfig, rows: list[str]) -> str:
+def power(cfg: DictConfig, rows: dict[str, DictConfig]) -> str:
     """A Markdown table; ConfigError where no pilot was evaluated."""
     folder = run_folder(cfg)
     if not (folder / "metrics.json").is_file():
@@ -41,3 +50,47 @@ def power(cfg: DictConfig, rows: list[str]) -> str:
     if not lines:
         raise bad("plan", cfg.plan, f"the pilot in {folder} holds no two rows to compare")
     return tabulate(lines, headers=HEADS, tablefmt="pipe", floatfmt=".3g")
+
+
+def cost(cfg: DictConfig, rows: dict[str, DictConfig]) -> str:
+    """A Markdown table with a line of sums, and where its numbers come from.
+
+    Seconds an image are those of the run's own `timing.json`, else the benchmark's guess, which
+    the table says; bytes are those of images that are there, else 1.5 a pixel.
+    """
+    measured = {}
+    if (run_folder(cfg) / "timing.json").is_file():
+        measured = read_json(run_folder(cfg) / "timing.json")["rows"]
+    guess, lines = cfg.benchmark.guess, []
+    told = {"measured here": False, f"guessed: {guess.source}": False}
+    known, guessed = told
+    lists: dict[tuple[str, int, int], list[Prompt]] = {}
+    for name, row in rows.items():
+        key = (OmegaConf.to_yaml(row.prompts), row.seed, row.replicates)
+        if key not in lists:
+            data = results_root(row) / "data"
+            lists[key], _ = load_prompts(row.prompts, row.seed, data, row.replicates)
+        chosen = lists[key]
+        identity = pipelines.painter_identity(row, pipelines.scheduler(row), build_method(row))
+        store = ImageStore(results_root(row), identity)
+        missing = len(store.missing(chosen))
+        here = [store.path(p) for p in chosen if store.has(p)]
+        seconds = measured.get(name, {}).get("s_per_image")
+        told[known if seconds is not None else guessed] = True
+        seconds = guess.seconds if seconds is None else seconds
+        each = BYTES_A_PIXEL * row.generation.width * row.generation.height
+        if here:
+            each = sum(path.stat().st_size for path in here) / len(here)
+        lines.append([name, len(chosen), len(chosen) - missing, missing, seconds,
+                      missing * seconds / 3600, len(chosen) * each / 1e9, len(chosen)])  # fmt: skip
+    whole = [sum(line[i] for line in lines) for i in (1, 2, 3, 5, 6, 7)]
+    lines.append(["all", *whole[:3], None, *whole[3:]])
+    table = tabulate(lines, headers=COST_HEADS, tablefmt="pipe", floatfmt=".3g", missingval="")
+    said = " and ".join(text for text, used in told.items() if used)
+    return (
+        f"{table}\n\nSeconds an image: {said}. GPU-hours are of painting what is missing; metrics "
+        "and timing come on top."
+    )
+
+
+PLANS = {"power": power, "cost": cost}

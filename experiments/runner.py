@@ -46,6 +46,7 @@ from experiments.store import (
     read_json,
     read_record,
     write_json,
+    write_text,
 )
 
 log = logging.getLogger("catome")
@@ -130,7 +131,7 @@ def columns_of(cfg: DictConfig, of_method: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_store(cfg: DictConfig, pipe, method, chosen: list[Prompt]) -> ImageStore:
-    identity = pipelines.painter_identity(cfg, pipe, method)
+    identity = pipelines.painter_identity(cfg, pipe.scheduler, method)
     if method.order_dependent:
         identity["order"] = {
             "batch_size": cfg.generation.batch_size,
@@ -236,7 +237,7 @@ def finish(
     for name, error in failed.items():
         write_json(folder / "rows" / f"{name}.json", failed_record(rows[name], name, error))
     write_json(folder / "experiment.json", experiment_record(cfg, list(rows)))
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     good = {name: row for name, row in rows.items() if name not in failed}
     untimed: list[str] = []
     if good:
@@ -360,11 +361,15 @@ def conclude(
 ) -> None:
     """`finish`, print the table, and raise RowsFailed if a row failed."""
     table, untimed = finish(cfg, rows, failed)
+    tell(cfg, table, [*failed, *untimed])
+
+
+def tell(cfg: DictConfig, table: str | None, failed: list[str]) -> None:
+    """Print the table and where everything lies; RowsFailed names rows that failed."""
     if table is not None:
         print(f"\n{table}\n\n{run_folder(cfg)}")
-    if failed or untimed:
-        names = ", ".join([*failed, *untimed])
-        raise RowsFailed(f"rows failed: {names}; the others are finished")
+    if failed:
+        raise RowsFailed(f"rows failed: {', '.join(failed)}; the others are finished")
 
 
 def run_cell(cfg: DictConfig) -> None:
@@ -384,7 +389,9 @@ def debug_row(cfg: DictConfig, name: str) -> None:
     validate(cfg)
     chosen, _ = load_prompts(cfg)
     pipe, method = pipelines.load(cfg), build_method(cfg)
-    store = ImageStore(results_root(cfg) / "debug", pipelines.painter_identity(cfg, pipe, method))
+    store = ImageStore(
+        results_root(cfg) / "debug", pipelines.painter_identity(cfg, pipe.scheduler, method)
+    )
     store.clear()
     generate.paint(cfg, pipe, method, store, chosen[:2], name, on_match=print)
     for prompt in chosen[:2]:

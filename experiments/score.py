@@ -31,7 +31,7 @@ from experiments.config import ROOT, ConfigError, bad, device, locate
 from experiments.evaluate.settings import DISTANCES, NEED_IMAGES
 from experiments.foreign import load_rows
 from experiments.report import write_report
-from experiments.store import Painted, digest, write_atomically, write_json
+from experiments.store import Painted, digest, write_json, write_text
 
 OPTIONS = {
     "images": None, "prompts": None, "baseline": None, "reference": None, "names": None,
@@ -125,7 +125,7 @@ def score(options: DictConfig) -> tuple[str, Path]:
     write_json(out / "manifest.json", {"rule": rule, "digest": digest(listed)} if rule else {})
     write_json(out / "experiment.json", experiment(options, metrics, rows, base, notes))
     settings = OmegaConf.to_yaml(OmegaConf.merge(options, {"metrics": _json(metrics)}))
-    write_atomically(out / "config.yaml", lambda beside: beside.write_text(settings, "utf-8"))
+    write_text(out / "config.yaml", settings)
     return write_report(out), out
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from PIL.PngImagePlugin import PngInfo
 
 PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
 TEXT_KEY = "catome"
+UNFINISHED = 3600  # seconds after which nobody can still be writing a file
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,12 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         beside.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
 def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=True)
-    write_atomically(path, lambda beside: beside.write_text(text + "\n", encoding="utf-8"))
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=True) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -99,6 +105,13 @@ class ImageStore:
         path = self.folder / "painter.json"
         if not path.exists():
             write_json(path, self.identity)
+
+    def forget_unfinished(self, older_than: float = UNFINISHED) -> None:
+        """Delete what killed processes left half-written; younger files may be somebody's."""
+        for path in self.folder.glob("*/.*.tmp"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > older_than:
+                    path.unlink()
 
     def write(self, prompt: Prompt, image: Image.Image, record: dict) -> None:
         """Write the PNG with `record` (JSON) beside prompt and seed in its text chunk."""

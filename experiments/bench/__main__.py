@@ -24,7 +24,7 @@ from experiments import command, environment
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
 from experiments.bench.tables import to_markdown
 from experiments.config import DTYPES, bad, device, require_choice, require_integer
-from experiments.store import digest, read_json, write_atomically, write_json
+from experiments.store import digest, read_json, write_json, write_text
 
 OPTIONS = {
     "groups": None, "full": False, "turns": None, "device": "auto", "dtype": "bfloat16",
@@ -48,7 +48,7 @@ def bench(argv: list[str]) -> str:
         found.append(read_json(path))
     write_json(out / "bench.json", {"environment": described, "cells": found})
     text = to_markdown(found, described)
-    write_atomically(out / "bench.md", lambda beside: beside.write_text(text + "\n", "utf-8"))
+    write_text(out / "bench.md", text + "\n")
     return f"\n{text}\n\n{out}"
 
 

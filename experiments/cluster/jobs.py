@@ -15,7 +15,7 @@ from submitit import JobEnvironment
 from submitit.helpers import Checkpointable
 
 from experiments import environment, runner
-from experiments.config import RowFailed, run_folder
+from experiments.config import RowFailed, build_method, run_folder
 from experiments.store import read_json, write_json
 
 log = logging.getLogger("catome")
@@ -28,29 +28,49 @@ class PaintShare(Checkpointable):
     def __call__(self, row: dict[str, Any], shard: int, shards: int) -> int:
         cfg, place = starting(row), JobEnvironment()
         own_device(cfg, place.local_rank)
-        index, count = shard * place.num_tasks + place.global_rank, shards * place.num_tasks
-        try:
-            return runner.paint_share(cfg, index, count)
-        except Exception as error:
-            record = runner.failed_record(cfg, cfg.row, error)
-            write_json(run_folder(cfg) / "rows" / f"{cfg.row}.json", record)
-            raise
+        index = shard * place.num_tasks + place.global_rank
+        return paint_and_record(cfg, index, shards * place.num_tasks)
 
 
 class Finish(Checkpointable):
     """Evaluates, times and reports the rows that are painted; says which are not."""
 
     def __call__(self, cfg: dict[str, Any], rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        whole = starting(cfg)
         configs = {name: OmegaConf.create(row) for name, row in rows.items()}
-        failed = {}
-        for name, row in configs.items():
-            error = gathered(row, name)
-            if error is not None:
-                failed[name] = error
-                log.error("row %s: %s", name, error)
-        table, untimed = runner.finish(whole, configs, failed)
-        return {"table": table, "failed": [*failed, *untimed]}
+        return finish_rows(starting(cfg), configs)
+
+
+def shares_of(cfg: DictConfig, rows: dict[str, DictConfig]) -> list[tuple[str, int, int]]:
+    """(row, share, shares) of all that is to be painted; forgets earlier records of the rows."""
+    shares = []
+    for name, row in rows.items():
+        (run_folder(cfg) / "rows" / f"{name}.json").unlink(missing_ok=True)
+        # Images that depend on each other are painted by one task.
+        count = 1 if build_method(row).order_dependent else row.generation.shards
+        shares += [(name, index, count) for index in range(count)]
+    return shares
+
+
+def paint_and_record(cfg: DictConfig, index: int, count: int) -> int:
+    """Paint a share of a row; returns how many images. A failure is kept as the row's record."""
+    try:
+        return runner.paint_share(cfg, index, count)
+    except Exception as error:
+        record = runner.failed_record(cfg, cfg.row, error)
+        write_json(run_folder(cfg) / "rows" / f"{cfg.row}.json", record)
+        raise
+
+
+def finish_rows(cfg: DictConfig, rows: dict[str, DictConfig]) -> dict[str, Any]:
+    """{"table": Markdown or None without the stage report, "failed": names of rows}."""
+    failed = {}
+    for name, row in rows.items():
+        error = gathered(row, name)
+        if error is not None:
+            failed[name] = error
+            log.error("row %s: %s", name, error)
+    table, untimed = runner.finish(cfg, rows, failed)
+    return {"table": table, "failed": [*failed, *untimed]}
 
 
 def gathered(cfg: DictConfig, name: str) -> Exception | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 from experiments import environment
-from experiments.config import ROOT
+from experiments.config import ROOT, bad
 from experiments.evaluate.hashes import file_sha256
 from experiments.store import digest, write_json
 
@@ -16,9 +17,13 @@ def take(folder: Path) -> Path:
     named after their contents; a copy that is there already is used again.
 
     Raises:
-        subprocess.CalledProcessError: the code does not lie in a git checkout.
+        ConfigError: the code does not lie in a git checkout.
     """
-    listed = environment.git("ls-files", "-z", "--full-name", ":/").split("\0")
+    try:
+        listed = environment.git("ls-files", "-z", "--full-name", ":/").split("\0")
+    except (OSError, subprocess.CalledProcessError) as error:
+        allowed = "needs a git checkout: jobs run a copy of its tracked files"
+        raise bad("hydra/launcher", "slurm", allowed) from error
     names = [name for name in listed if name and (ROOT / name).is_file()]
     contents = digest([[name, file_sha256(ROOT / name)] for name in names])
     copy = folder / contents

@@ -13,9 +13,10 @@ import submitit
 from omegaconf import DictConfig, OmegaConf
 from submitit.core.utils import UncompletedJobError
 
+from experiments import runner
 from experiments.cluster import snapshot
-from experiments.cluster.jobs import Finish, PaintShare
-from experiments.config import RowsFailed, build_method, results_root, run_folder
+from experiments.cluster.jobs import Finish, PaintShare, shares_of
+from experiments.config import results_root, run_folder
 from experiments.store import write_json
 
 log = logging.getLogger("catome")
@@ -68,37 +69,24 @@ def submit_rows(cfg: DictConfig, rows: dict[str, DictConfig], options: dict[str,
             break
         for task in again:
             log.warning("row %s: job %s was killed; started again", task.row, task.job.job_id)
-        resubmit(again, plain, cfg, options)
+        resubmit(again, options)
         write_jobs(cfg, tasks, None)
     final = finish(cfg, plain, options, [])
     write_jobs(cfg, tasks, final)
-    outcome = final.result()
-    if outcome["table"] is not None:
-        print(f"\n{outcome['table']}\n\n{run_folder(cfg)}")
-    if outcome["failed"]:
-        names = ", ".join(outcome["failed"])
-        raise RowsFailed(f"rows failed: {names}; the others are finished")
+    table, failed = final.result().values()
+    runner.tell(cfg, table, failed)
 
 
 def paint(
     cfg: DictConfig, rows: dict[str, DictConfig], plain: dict[str, Any], options: dict[str, Any]
 ) -> list[Task]:
-    shares = []
-    for name, row in rows.items():
-        (run_folder(cfg) / "rows" / f"{name}.json").unlink(missing_ok=True)  # of an earlier call
-        # Images that depend on each other are painted by one task.
-        shards = 1 if build_method(row).order_dependent else row.generation.shards
-        shares += [(name, shard, shards) for shard in range(shards)]
-    jobs = executor(options).map_array(
-        PaintShare(), [plain[n] for n, _, _ in shares], [s for _, s, _ in shares],
-        [total for _, _, total in shares],
-    )  # fmt: skip
-    return [Task(name, shard, job) for (name, shard, _), job in zip(shares, jobs, strict=True)]
+    shares = shares_of(cfg, rows)
+    given = [(plain[name], index, count) for name, index, count in shares]
+    jobs = executor(options).map_array(PaintShare(), *zip(*given, strict=True))
+    return [Task(name, index, job) for (name, index, _), job in zip(shares, jobs, strict=True)]
 
 
-def resubmit(
-    tasks: list[Task], plain: dict[str, Any], cfg: DictConfig, options: dict[str, Any]
-) -> None:
+def resubmit(tasks: list[Task], options: dict[str, Any]) -> None:
     given = [task.job.submission().args for task in tasks]
     jobs = executor(options).map_array(PaintShare(), *zip(*given, strict=True))
     for task, job in zip(tasks, jobs, strict=True):
@@ -151,8 +139,10 @@ def watch(tasks: list[Task], poll: float) -> None:
 
 
 def killed(task: Task) -> bool:
-    """Whether a task ended without a word: no result, no exception of its own."""
-    return isinstance(task.job.exception(), UncompletedJobError)
+    """Whether a task ended without a word: no result, no exception of its own. What somebody
+    cancelled is meant to end."""
+    silent = isinstance(task.job.exception(), UncompletedJobError)
+    return silent and not task.job.state.startswith("CANCELLED")
 
 
 def described(tasks: list[Task]) -> str:

@@ -8,7 +8,7 @@ from tabulate import tabulate
 from experiments import pipelines, prompts, runner
 from experiments.config import require_choice, run_folder
 from experiments.observe import pair_overlap, similarity
-from experiments.store import write_atomically, write_json
+from experiments.store import write_json, write_text
 
 OBSERVATIONS = {"similarity": similarity.measure, "pair_overlap": pair_overlap.measure}
 
@@ -25,7 +25,7 @@ def observe(cfg: DictConfig) -> None:
     table = OBSERVATIONS[name](cfg, chosen, folder)
     pipe = pipelines.load(cfg)
     write_json(folder / "manifest.json", prompts.manifest(chosen, rule, pipe.tokenizer))
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     options, method = cfg.generation, cfg.method
     selection = "ratio" if method.get("threshold") is None else "threshold"
     lines = [
@@ -38,7 +38,5 @@ def observe(cfg: DictConfig) -> None:
         f"stride {method.stride}.",
     ]
     text = "\n\n".join(lines)
-    write_atomically(
-        folder / "table.md", lambda beside: beside.write_text(text + "\n", encoding="utf-8")
-    )
+    write_text(folder / "table.md", text + "\n")
     print(f"\n{text}\n\n{folder}")

@@ -19,7 +19,7 @@ from PIL.PngImagePlugin import PngInfo
 from tqdm import tqdm
 
 from experiments.prepare.sources import SUFFIXES, PrepareError, Source, bad
-from experiments.store import TEXT_KEY, write_atomically
+from experiments.store import TEXT_KEY, write_atomically, write_text
 
 LIST, SOURCES = "files.txt", "sources.txt"
 
@@ -98,7 +98,7 @@ def _write_list(path: Path, facts: dict[str, Any], entries: list[tuple[str, str]
     text = "".join(f"# {key}: {' '.join(str(value).split())}\n" for key, value in facts.items())
     text += "".join(f"{checksum}  {name}\n" for checksum, name in entries)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+        write_text(path, text)
 
 
 def refuse_strangers(out: Path, wanted: set[str]) -> None:

@@ -12,7 +12,7 @@ from experiments.report.page import write_page
 from experiments.report.plots import plot_against_seconds, plot_along_swept_key
 from experiments.report.run_folder import read_run
 from experiments.report.table import build_table
-from experiments.store import write_atomically, write_json
+from experiments.store import write_atomically, write_json, write_text
 
 
 def write_report(folder: Path) -> str:
@@ -36,8 +36,8 @@ def write_report(folder: Path) -> str:
     title = run.experiment.get("title") or run.experiment["name"]
     markdown = to_markdown(title, table, notes, card)
     write_json(folder / "protocol.json", protocol_of(run))
-    _write_text(folder / "table.md", markdown + "\n")
-    _write_text(folder / "table.tex", to_latex(title, table, notes, card))
+    write_text(folder / "table.md", markdown + "\n")
+    write_text(folder / "table.tex", to_latex(title, table, notes, card))
     frame = to_csv(run)
     write_atomically(folder / "table.csv", lambda beside: frame.to_csv(beside, index=False))
     plots = folder / "plots"
@@ -46,7 +46,3 @@ def write_report(folder: Path) -> str:
     plot_grid(run, plots)
     write_page(run, folder / "report.html")
     return markdown
-
-
-def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))

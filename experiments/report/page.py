@@ -13,7 +13,7 @@ from experiments.report.notes import notes_of
 from experiments.report.pictures import pictures_of
 from experiments.report.run_folder import Run
 from experiments.report.table import build_table
-from experiments.store import write_atomically
+from experiments.store import write_text
 
 HERE = Path(__file__).parent
 CONFIG = {
@@ -54,4 +54,4 @@ def write_page(run: Run, path: Path) -> None:
         images=len(prompts),
         script=script,
     )
-    write_atomically(path, lambda beside: beside.write_text(page, encoding="utf-8"))
+    write_text(path, page)

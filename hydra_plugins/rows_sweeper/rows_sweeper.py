@@ -1,8 +1,8 @@
 """A Hydra sweeper whose jobs are the named rows of an experiment.
 
 It launches the rows through whatever launcher is configured, goes on past rows that fail, and ends
-in the stages that concern all rows: evaluate, time, report. A launcher that does all of this on
-other machines has a method `submit_rows`.
+in the stages that concern all rows: evaluate, time, report. A launcher that does all of this by
+itself has a method `submit_rows`, and `elsewhere = True` if that is on other machines.
 """
 
 from hydra.core.config_store import ConfigStore
@@ -38,17 +38,16 @@ class RowsSweeper(Sweeper):
         overrides = rows.expand(self.config)
         jobs = {name: [*arguments, *own] for name, own in overrides.items()}
         configs = {name: self.compose(job) for name, job in jobs.items()}
-        elsewhere = hasattr(self.launcher, "submit_rows")
         for cfg in configs.values():
-            runner.validate(cfg, elsewhere)
+            runner.validate(cfg, getattr(self.launcher, "elsewhere", False))
         if self.config.debug == "row":
             for name, cfg in configs.items():
                 runner.debug_row(cfg, name)
             return
-        if self.config.plan == "power":
-            print(plan.power(without_hydra(self.config), list(configs)))
+        if self.config.plan is not None:
+            print(plan.PLANS[self.config.plan](without_hydra(self.config), configs))
             return
-        if elsewhere:
+        if hasattr(self.launcher, "submit_rows"):
             self.launcher.submit_rows(without_hydra(self.config), configs)
             return
         results = self.launcher.launch(list(jobs.values()), initial_job_idx=0)

@@ -21,6 +21,8 @@ class SlurmRowsConf(SlurmQueueConf):
 
 
 class SlurmRowsLauncher(SlurmLauncher):
+    elsewhere = True  # devices are those of the nodes
+
     def __init__(self, retries: int, poll_s: float, **params: Any) -> None:
         super().__init__(**params)
         self.rows_options = {**self.params, "retries": retries, "poll_s": poll_s}

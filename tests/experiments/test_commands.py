@@ -350,3 +350,65 @@ def test_publish_keeps_figures_and_features_without_pictures(ablation, results, 
     assert lost.stderr.strip().endswith(
         "must be the folder of an experiment's run, with experiment.json"
     )
+
+
+def test_what_an_experiment_would_cost(ablation, results, tmp_path):
+    done = run_command(*arguments(results, "plan=cost", "prompts.limit=3"))
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip("|").split("|") for line in done.stdout.splitlines() if line[:1] == "|"]
+    heads, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    table = {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+    assert list(table) == [*row_names(ablation[1]), "all"]
+    for name in row_names(ablation[1]):
+        found = [table[name][key] for key in ("images", "there", "missing", "files")]
+        assert found == ["3", "2", "1", "3"]
+    assert table["all"]["missing"] == "4"
+    assert float(table["all"]["GPU-hours"]) > 0
+    assert "Seconds an image: measured here." in done.stdout
+    fresh = run_command(*arguments(tmp_path, "plan=cost"))
+    assert "Seconds an image: guessed: two CPU cores." in fresh.stdout
+    assert not (tmp_path / "images").exists()
+
+
+def test_the_scheduler_without_its_pipeline_is_the_pipelines_own():
+    from hydra import compose, initialize_config_dir
+
+    from experiments import pipelines
+
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        for name in ("plms", "ddim", "dpm++2m", "euler"):
+            cfg = compose("config", [f"generation.scheduler={name}"])
+            pipe, alone = pipelines.load(cfg), pipelines.scheduler(cfg)
+            assert type(alone) is type(pipe.scheduler)
+            assert dict(alone.config) == dict(pipe.scheduler.config)
+            assert pipelines.painter_identity(cfg, alone, Nothing()) == (
+                pipelines.painter_identity(cfg, pipe.scheduler, Nothing())
+            )
+
+
+class Nothing:
+    def identity(self):
+        return {}
+
+
+def test_rows_on_a_worker_each(ablation, results, tmp_path):
+    """`hydra/launcher=local_gpus` with two CPU workers: the same images, the same table's rows."""
+    done = run_command(
+        *arguments(tmp_path, "hydra/launcher=local_gpus", "hydra.launcher.workers=2"),
+        "device=cpu", "rows=[baseline,T0.95_every5]", "generation.shards=2",
+        "stages=[generate,evaluate,report]", env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ours = {p.relative_to(tmp_path).as_posix() for p in images(tmp_path)}
+    assert len(ours) == 2 * 2
+    assert ours <= {p.relative_to(results).as_posix() for p in images(results)}
+    assert "| CA-ToMe" in done.stdout
+    logs = sorted(p.name for p in (tmp_path / "toy" / "ablation_cache" / "jobs").glob("*.log"))
+    assert len(logs) == 2 * 2
+
+
+def test_no_gpu_for_a_worker_each(results):
+    done = run_command(*arguments(results, "hydra/launcher=local_gpus"),
+                       env={"CUDA_VISIBLE_DEVICES": ""})  # fmt: skip
+    assert done.returncode == 1
+    assert "hydra.launcher.workers=null: 0 CUDA devices found; give a number" in done.stderr

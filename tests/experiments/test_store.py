@@ -1,5 +1,8 @@
 """Images on disk: whole or absent, found again, never mixed."""
 
+import os
+import time
+
 import pytest
 from PIL import Image
 
@@ -65,3 +68,18 @@ def test_ten_thousand_files_a_folder_at_most(store):
     # 256 subfolders: 30,000 images put about 117 into each.
     folders = {store.path(Prompt("p", i)).parent.name for i in range(4000)}
     assert len(folders) == 256
+
+
+def test_what_a_killed_process_left_is_deleted_once_it_is_old(store):
+    prompt = Prompt("a cat", 1)
+    store.write(prompt, picture(), {})
+    folder = store.path(prompt).parent
+    old, young = folder / ".a.png.17.tmp", folder / ".b.png.18.tmp"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    hours_ago = time.time() - 2 * 3600
+    os.utime(old, (hours_ago, hours_ago))
+    store.forget_unfinished()
+    assert not old.exists()
+    assert young.exists()
+    assert store.has(prompt)
