@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from submitit.core.utils import UncompletedJobError
 from experiments import runner
 from experiments.cluster import snapshot
 from experiments.cluster.jobs import Finish, PaintShare, shares_of
-from experiments.config import results_root, run_folder
+from experiments.config import RowsFailed, results_root, run_folder
 from experiments.store import write_json
 
 log = logging.getLogger("catome")
 EXECUTOR_KEYS = ("submitit_folder", "max_num_timeout")
+FINISH = "evaluates, times and reports"
 SHARED_KEYS = (  # of all of submitit's executors; the others are SLURM's
     "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name",
     "stderr_to_stdout",
@@ -29,12 +31,16 @@ SHARED_KEYS = (  # of all of submitit's executors; the others are SLURM's
 
 @dataclass
 class Task:
-    """A row's share and the job that paints it."""
+    """A row's share and the job that paints it, or the job that finishes all rows."""
 
     row: str
     shard: int
     job: submitit.Job[Any]
     attempts: int = 1
+
+    @property
+    def named(self) -> str:
+        return self.row if self.row == FINISH else f"row {self.row}"
 
 
 def submit_rows(cfg: DictConfig, rows: dict[str, DictConfig], options: dict[str, Any]) -> None:
@@ -55,26 +61,38 @@ def submit_rows(cfg: DictConfig, rows: dict[str, DictConfig], options: dict[str,
     options["setup"] = [*snapshot.setup_lines(code), *(options.get("setup") or [])]
     plain = {name: OmegaConf.to_container(row, resolve=True) for name, row in rows.items()}
     tasks = paint(cfg, rows, plain, options) if "generate" in cfg.stages else []
-    write_jobs(cfg, tasks, None)
     if not cfg.wait:
         final = finish(cfg, plain, options, [task.job for task in tasks])
         write_jobs(cfg, tasks, final)
-        print(f"submitted: {described(tasks)}, then {final.job_id}; gather what is there with "
+        print(f"submitted: {described(tasks)}, then {final.job.job_id}; gather what is there with "
               f"stages=[report]")  # fmt: skip
         return
-    while True:
-        watch(tasks, poll)
-        again = [task for task in tasks if killed(task) and task.attempts <= retries]
-        if not again:
-            break
-        for task in again:
-            log.warning("row %s: job %s was killed; started again", task.row, task.job.job_id)
-        resubmit(again, options)
+    for _ in rounds(tasks, options, retries, poll):
         write_jobs(cfg, tasks, None)
     final = finish(cfg, plain, options, [])
-    write_jobs(cfg, tasks, final)
-    table, failed = final.result().values()
+    for _ in rounds([final], alone(options), retries, poll):
+        write_jobs(cfg, tasks, final)
+    if killed(final):
+        raise RowsFailed(
+            f"job {final.job.job_id}, which {final.row}, ended as {final.job.state} without a "
+            f"result (its log: {final.job.paths.stderr}); what was painted is kept, and the same "
+            "command goes on"
+        )
+    table, failed = final.job.result().values()
     runner.tell(cfg, table, failed)
+
+
+def rounds(tasks: list[Task], options: dict[str, Any], retries: int, poll: float) -> Iterator[None]:
+    """Wait for tasks, and start those that were killed again, as long as they have retries left;
+    yields whenever jobs were started."""
+    again = tasks
+    while again:
+        yield
+        watch(tasks, poll)
+        again = [task for task in tasks if killed(task) and task.attempts <= retries]
+        for task in again:
+            log.warning("%s: job %s was killed; started again", task.named, task.job.job_id)
+        resubmit(again, options)
 
 
 def paint(
@@ -87,23 +105,30 @@ def paint(
 
 
 def resubmit(tasks: list[Task], options: dict[str, Any]) -> None:
-    given = [task.job.submission().args for task in tasks]
-    jobs = executor(options).map_array(PaintShare(), *zip(*given, strict=True))
-    for task, job in zip(tasks, jobs, strict=True):
-        task.job, task.attempts = job, task.attempts + 1
+    given = [task.job.submission() for task in tasks]
+    if given:
+        arguments = zip(*(each.args for each in given), strict=True)
+        jobs = executor(options).map_array(given[0].function, *arguments)
+        for task, job in zip(tasks, jobs, strict=True):
+            task.job, task.attempts = job, task.attempts + 1
 
 
 def finish(
     cfg: DictConfig, plain: dict[str, Any], options: dict[str, Any], after: list[submitit.Job[Any]]
-) -> submitit.Job[Any]:
+) -> Task:
     """One exclusive job for the stages that concern all rows, after the jobs given."""
-    more = dict(options.get("additional_parameters") or {})
-    more["exclusive"] = True  # nothing else may run where rows are timed
+    own = alone(options)
     if after:
         ids = sorted({job.job_id.split("_")[0] for job in after})
-        more["dependency"] = f"afterany:{':'.join(ids)}"
-    own = {**options, "additional_parameters": more, "tasks_per_node": 1, "nodes": 1}
-    return executor(own).submit(Finish(), OmegaConf.to_container(cfg, resolve=True), plain)
+        own["additional_parameters"]["dependency"] = f"afterany:{':'.join(ids)}"
+    settings = OmegaConf.to_container(cfg, resolve=True)
+    return Task(FINISH, 0, executor(own).submit(Finish(), settings, plain))
+
+
+def alone(options: dict[str, Any]) -> dict[str, Any]:
+    """Nothing else may run where rows are timed."""
+    more = {**(options.get("additional_parameters") or {}), "exclusive": True}
+    return {**options, "additional_parameters": more, "tasks_per_node": 1, "nodes": 1}
 
 
 def executor(options: dict[str, Any]) -> submitit.AutoExecutor:
@@ -124,15 +149,15 @@ def watch(tasks: list[Task], poll: float) -> None:
     said: dict[str, str] = {}
     while True:
         waiting = [task for task in tasks if not task.job.done()]
-        for row in dict.fromkeys(task.row for task in tasks):
+        for name in dict.fromkeys(task.named for task in tasks):
             states = Counter(
                 "DONE" if task not in waiting else task.job.state
-                for task in tasks if task.row == row
+                for task in tasks if task.named == name
             )  # fmt: skip
             now = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-            if said.get(row) != now:
-                log.info("row %s: %s", row, now)
-                said[row] = now
+            if said.get(name) != now:
+                log.info("%s: %s", name, now)
+                said[name] = now
         if not waiting:
             return
         time.sleep(poll)
@@ -150,12 +175,13 @@ def described(tasks: list[Task]) -> str:
     return f"{len(tasks)} painting tasks as {' '.join(ids)}" if tasks else "no painting tasks"
 
 
-def write_jobs(cfg: DictConfig, tasks: list[Task], final: submitit.Job[Any] | None) -> None:
+def write_jobs(cfg: DictConfig, tasks: list[Task], final: Task | None) -> None:
     """`jobs.json` in the run's folder: which job does what, and where its logs are."""
-    listed = [
-        {"row": t.row, "shard": t.shard, "job": t.job.job_id, "attempts": t.attempts,
-         "log": str(t.job.paths.stderr)}
-        for t in tasks
-    ]  # fmt: skip
-    last = None if final is None else {"job": final.job_id, "log": str(final.paths.stderr)}
-    write_json(Path(run_folder(cfg)) / "jobs.json", {"painting": listed, "finish": last})
+    painting = [{"row": task.row, "shard": task.shard, **facts(task)} for task in tasks]
+    last = None if final is None else facts(final)
+    write_json(Path(run_folder(cfg)) / "jobs.json", {"painting": painting, "finish": last})
+
+
+def facts(task: Task) -> dict[str, Any]:
+    log_file = str(task.job.paths.stderr)
+    return {"job": task.job.job_id, "attempts": task.attempts, "log": log_file}
