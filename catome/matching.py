@@ -122,9 +122,9 @@ def match_blindly(
     sources = source_tokens(tokens, destinations)
     nearest, order = blind_pairs(sources, destinations, width, pairing, generator)
     nearest, order = (t.to(x.device).expand(rows, -1) for t in (nearest, order))
-    counts = (select.count(tokens, len(sources)),) * rows
+    count = select.count(tokens, len(sources))
     sources, destinations = sources.to(x.device), destinations.to(x.device)
-    return MergeMap.build(tokens, sources, destinations, nearest, order, counts)
+    return MergeMap.build(tokens, sources, destinations, nearest, order, count)
 
 
 def source_tokens(tokens: int, destinations: Tensor) -> Tensor:
@@ -134,24 +134,36 @@ def source_tokens(tokens: int, destinations: Tensor) -> Tensor:
     return is_source.nonzero()[:, 0]
 
 
-@torch.no_grad()
-def match(
-    x: Tensor, destinations: Tensor, select: Ratio | Threshold, images: int
-) -> tuple[MergeMap, Tensor]:
-    """Match sources with destinations and choose the ones to merge.
+def match(x: Tensor, destinations: Tensor, select: Ratio | Threshold) -> tuple[MergeMap, Tensor]:
+    """Match sources with destinations and choose the ones to merge, as many in each row.
 
     Each row merges its own most similar sources; among equally similar ones the first tokens.
-    With a `Ratio` nothing here waits for the device; a `Threshold` waits for its counts.
+    With a `Ratio` nothing here waits for the device; a `Threshold` waits for its count.
 
     Args:
         x: (B, N, C) tokens.
         destinations: (D,) token indices on the CPU; all other tokens are sources.
         select: how many merge.
-        images: how many images the rows belong to (see `Threshold.counts`); 1 counts over the
-            whole batch.
 
     Returns:
         The map, and the best similarities (B, S) of the sources in token order, fp32.
+    """
+    (one,), best = match_images(x, destinations, select, images=1)
+    return one, best
+
+
+@torch.no_grad()
+def match_images(
+    x: Tensor, destinations: Tensor, select: Ratio | Threshold, images: int
+) -> tuple[tuple[MergeMap, ...], Tensor]:
+    """`match` for the rows of each image apart, which may keep different numbers of tokens.
+
+    Args:
+        x: (B, N, C) tokens; row i shows image i % images.
+        destinations, select: as for `match`.
+
+    Returns:
+        The map of rows i, i + images, ... for each image i, and the best similarities (B, S).
     """
     tokens = x.shape[1]
     sources = source_tokens(tokens, destinations).to(x.device)
@@ -161,4 +173,10 @@ def match(
         best, nearest = nearest_destinations(x, sources, destinations)
     order = best.argsort(dim=1, descending=True, stable=True)
     counts = select.counts(best, tokens, images)
-    return MergeMap.build(tokens, sources, destinations, nearest, order, counts), best
+    maps = (
+        MergeMap.build(
+            tokens, sources, destinations, nearest[i::images], order[i::images], counts[i]
+        )
+        for i in range(images)
+    )  # fmt: skip
+    return tuple(maps), best

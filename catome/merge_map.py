@@ -10,29 +10,28 @@ from torch import Tensor
 class MergeMap:
     """Index tensors that shorten a sequence by merging tokens, and lengthen it again.
 
-    The short sequence of a row holds its unmerged sources, then, if other rows keep more, padding,
-    then its destinations. All indices are flat over (row, token), so that merging is two gathers
-    and one addition, and un-merging one gather, whatever the batch.
+    The short sequence of a row holds its unmerged sources, then its destinations; all rows keep the
+    same number. All indices are flat over (row, token), so that merging is two gathers and one
+    addition, and un-merging one gather, whatever the batch.
 
     Attributes:
         rows: batch rows B.
         tokens: tokens in a row N.
-        length: tokens in a row of the short sequence L, padding included.
-        counts: merged sources of each row.
+        count: merged sources of each row.
+        length: tokens in a row of the short sequence L = N - count.
         destinations: (D,) tokens that are destinations, the same in all rows.
         destination_rows: (B * D,) the same in flat indices of (B, N).
-        unmerged: (B * (L - D),) flat indices of (B, N); padding repeats some token.
-        merged: (M,) merged sources, flat indices of (B, N), M the sum of counts.
+        unmerged: (B * (L - D),) flat indices of (B, N).
+        merged: (M,) merged sources, flat indices of (B, N), M = B * count.
         target: (M,) where each of them goes, flat indices of (B, D).
         size: (B * D, 1) tokens that a destination becomes the mean of, fp32.
         restored: (B * N,) where every token's output is found, flat indices of (B, L).
-        padding: (B, L) True at padding; None if all rows keep the same number.
     """
 
     rows: int
     tokens: int
+    count: int
     length: int
-    counts: tuple[int, ...]
     destinations: Tensor
     destination_rows: Tensor
     unmerged: Tensor
@@ -40,7 +39,6 @@ class MergeMap:
     target: Tensor
     size: Tensor
     restored: Tensor
-    padding: Tensor | None
 
     @staticmethod
     def build(
@@ -49,9 +47,9 @@ class MergeMap:
         destinations: Tensor,
         nearest: Tensor,
         order: Tensor,
-        counts: tuple[int, ...],
+        count: int,
     ) -> "MergeMap":
-        """The map that merges the first `counts[b]` sources of `order[b]` in each row b.
+        """The map that merges the first `count` sources of `order[b]` in each row b.
 
         Args:
             tokens: tokens in a row N.
@@ -59,32 +57,19 @@ class MergeMap:
             destinations: (D,) tokens that are destinations.
             nearest: (B, S) position in `destinations` of each source's destination.
             order: (B, S) positions in `sources`, the first to be merged first.
-            counts: merged sources of each of the B rows, 0 to S.
+            count: merged sources of each row, 0 to S.
         """
         device = order.device
         (rows, n_sources), n_destinations = order.shape, len(destinations)
         row = torch.arange(rows, device=device)[:, None]
         rank = torch.arange(n_sources, device=device)
-        count = torch.tensor(counts, device=device)[:, None]
-        room = n_sources - min(counts)  # for unmerged sources
+        room = n_sources - count  # unmerged sources
         length = room + n_destinations
 
         source_rows = sources[order] + tokens * row
         nearest = nearest.gather(1, order)
-        target = nearest + n_destinations * row
+        target = (nearest + n_destinations * row)[:, :count].flatten()
         destination_rows = (destinations + tokens * row).flatten()
-        padding = None
-        if min(counts) == max(counts):
-            unmerged = source_rows[:, counts[0] :].flatten()
-            merged = source_rows[:, : counts[0]].flatten()
-            target = target[:, : counts[0]].flatten()
-        else:
-            place = count + torch.arange(room, device=device)
-            unmerged = source_rows.gather(1, place.clamp(max=n_sources - 1)).flatten()
-            merged = torch.cat([s[:n] for s, n in zip(source_rows, counts, strict=True)])
-            target = torch.cat([t[:n] for t, n in zip(target, counts, strict=True)])
-            padding = torch.nn.functional.pad(place >= n_sources, (0, n_destinations))
-
         size = torch.ones(rows * n_destinations, device=device)
         size.index_add_(0, target, torch.ones(len(target), device=device))
         restored = torch.empty(rows * tokens, dtype=torch.long, device=device)
@@ -97,26 +82,20 @@ class MergeMap:
         return MergeMap(
             rows,
             tokens,
+            count,
             length,
-            counts,
             destinations,
             destination_rows,
-            unmerged,
-            merged,
+            source_rows[:, count:].flatten(),
+            source_rows[:, :count].flatten(),
             target,
             size[:, None],
             restored,
-            padding,
         )
 
     @property
     def device(self) -> torch.device:
         return self.restored.device
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """Tokens that each row keeps."""
-        return tuple(self.tokens - n for n in self.counts)
 
     @property
     def assignment(self) -> Tensor:
@@ -160,13 +139,6 @@ class MergeMap:
         self._expect(y, self.length)
         flat = y.reshape(self.rows * self.length, y.shape[-1])
         return flat.index_select(0, self.restored).view(self.rows, self.tokens, y.shape[-1])
-
-    def key_bias(self, dtype: torch.dtype) -> Tensor | None:
-        """(B, 1, L) to add to attention scores: -inf at padding. None where there is no padding."""
-        if self.padding is None:
-            return None
-        zeros = torch.zeros(self.rows, 1, self.length, dtype=dtype, device=self.device)
-        return zeros.masked_fill_(self.padding[:, None], float("-inf"))
 
     def to(self, device: torch.device | str) -> "MergeMap":
         """The same map on another device."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .checks import is_integer, require
 from .clock import Clock
-from .matching import destination_tokens, match, match_blindly, pattern_generator
+from .matching import destination_tokens, match_blindly, match_images, pattern_generator
 from .merge_map import MergeMap
 from .method import TokenMerging
 from .recorder import Record, Recorder
@@ -216,21 +216,22 @@ class _Block:
         self.handle = handle
         self.name = name
         self.grid = None
+        self.inside = False  # a module is called from its own hook
+        self.output = None  # what that made
         self.clear()
         self.hooks = [block.register_forward_pre_hook(self.enter, with_kwargs=True)]
         for merged in handle.method.merge:
             module = getattr(block, merged)
             if module is not None:  # blocks without cross-attention have no attn2
-                shorten = self.shorten if merged == "ff" else self.shorten_attention
                 self.hooks += [
-                    module.register_forward_pre_hook(shorten, with_kwargs=True),
+                    module.register_forward_pre_hook(self.shorten, with_kwargs=True),
                     module.register_forward_hook(self.restore),
                 ]
 
     def clear(self) -> None:
-        self.held = None  # the last match
+        self.held = None  # the last match, see `match_images`
         self.held_for = None  # the grid and batch it was made for
-        self.map = None  # the match in use; None leaves the tokens alone
+        self.maps = None  # the match in use; None leaves the tokens alone
 
     def enter(self, block: nn.Module, args: tuple, kwargs: dict) -> None:
         """Choose the match for this evaluation: the one held, or a new one."""
@@ -242,42 +243,57 @@ class _Block:
             if matched:
                 self.held, best = self._match(x)
                 self.held_for = shape
-            elif self.held is not None and self.held.device != x.device:
-                self.held = self.held.to(x.device)
-        merges = self.held is not None and any(self.held.counts)
-        self.map = self.held if merges else None
+            elif self.held is not None and self.held[0].device != x.device:
+                self.held = tuple(one.to(x.device) for one in self.held)
+        merges = self.held is not None and any(one.count for one in self.held)
+        self.maps = self.held if merges else None
         handle.matched |= matched
         if handle.recorder is not None:
             self._record(handle, x, matched, best)
 
     def shorten(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """Merge the tokens given to a module."""
-        if self.map is None:
+        if self.maps is None or self.inside:
             return None
-        x = self.map.merge(_hidden_states(args, kwargs))
-        if args:
-            return (x, *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": x}
-
-    def shorten_attention(
-        self, attention: nn.Module, args: tuple, kwargs: dict
-    ) -> tuple[tuple, dict] | None:
-        """Merge the tokens given to an attention, and mask padding among its keys."""
-        if self.map is None:
-            return None
-        args, kwargs = self.shorten(attention, args, kwargs)
-        if kwargs.get("encoder_hidden_states") is None:  # the merged tokens are the keys too
-            if kwargs.get("attention_mask") is not None:
-                raise ValueError("attention_mask: must be None where self-attention merges tokens")
-            x = _hidden_states(args, kwargs)
-            kwargs = {**kwargs, "attention_mask": self.map.key_bias(x.dtype)}
-        return args, kwargs
+        if kwargs.get("attention_mask") is not None and kwargs.get("encoder_hidden_states") is None:
+            raise ValueError("attention_mask: must be None where self-attention merges tokens")
+        if len(self.maps) > 1:
+            self.output = self._image_by_image(module, args, kwargs)
+            # The module itself still runs: on one token.
+            first = _rows(args, kwargs, len(_hidden_states(args, kwargs)), slice(0, 1))
+            return _with_hidden_states(*first, _hidden_states(*first)[:, :1])
+        x = self.maps[0].merge(_hidden_states(args, kwargs))
+        return _with_hidden_states(args, kwargs, x)
 
     def restore(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
         """Give every merged token its destination's output."""
-        return output if self.map is None else self.map.unmerge(output)
+        if self.maps is None or self.inside:
+            return output
+        if len(self.maps) > 1:
+            output, self.output = self.output, None
+            return output
+        return self.maps[0].unmerge(output)
 
-    def _match(self, x: Tensor) -> tuple[MergeMap | None, Tensor | None]:
+    def _image_by_image(self, module: nn.Module, args: tuple, kwargs: dict) -> Tensor:
+        """A module's output where images keep different numbers of tokens.
+
+        Each image by itself, so that kernels see its own length and its result is the same to the
+        bit whatever the other images are; padding to the longest would be slower too.
+        """
+        batch, images = len(_hidden_states(args, kwargs)), len(self.maps)
+        outputs = []
+        self.inside = True
+        try:
+            for i, own in enumerate(self.maps):
+                part = _rows(args, kwargs, batch, slice(i, None, images))
+                short = own.merge(_hidden_states(*part))
+                part_args, part_kwargs = _with_hidden_states(*part, short)
+                outputs.append(own.unmerge(module(*part_args, **part_kwargs)))
+        finally:
+            self.inside = False
+        return torch.stack(outputs, dim=1).flatten(0, 1)  # row i shows image i % images
+
+    def _match(self, x: Tensor) -> tuple[tuple[MergeMap, ...] | None, Tensor | None]:
         method = self.handle.method
         generator = pattern_generator(method.seed, self.handle.clock.step, self.name)
         drawn = generator if method.destinations == "random" else None
@@ -287,9 +303,10 @@ class _Block:
         if method.pairing != "similarity":
             width = self.grid[1]
             blind = match_blindly(x, destinations, method.select, width, method.pairing, generator)
-            return blind, None
-        images = self.handle.images(len(x)) if method.count == "image" else 1
-        return match(x, destinations, method.select, images)
+            return (blind,), None
+        adaptive = isinstance(method.select, Threshold) and method.count == "image"
+        images = self.handle.images(len(x)) if adaptive else 1
+        return match_images(x, destinations, method.select, images)
 
     def _record(self, handle: Handle, x: Tensor, matched: bool, best: Tensor | None) -> None:
         (height, width), stride = self.grid, handle.method.stride
@@ -298,7 +315,11 @@ class _Block:
         if best is not None and handle.recorder.similarities:
             similarities = best.cpu()
         if matched and self.held is not None and handle.recorder.pairs:
-            pairs = self.held.assignment.to("cpu", torch.int32)
+            pairs = torch.stack([one.assignment for one in self.held], dim=1).flatten(0, 1)
+            pairs = pairs.to("cpu", torch.int32)
+        kept = (x.shape[1],) * len(x)
+        if self.maps is not None:
+            kept = tuple(one.length for one in self.maps) * (len(x) // len(self.maps))
         handle.recorder.add(
             Record(
                 generation=handle.clock.generation,
@@ -308,7 +329,7 @@ class _Block:
                 grid=self.grid,
                 sources=x.shape[1] - cells if cells else 0,
                 tokens_in=x.shape[1],
-                tokens_out=self.map.kept if self.map is not None else (x.shape[1],) * len(x),
+                tokens_out=kept,
                 similarities=similarities,
                 pairs=pairs,
             )
@@ -338,6 +359,20 @@ class _Reference:
 
 def _hidden_states(args: tuple, kwargs: dict) -> Tensor:
     return args[0] if args else kwargs["hidden_states"]
+
+
+def _with_hidden_states(args: tuple, kwargs: dict, x: Tensor) -> tuple[tuple, dict]:
+    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": x})
+
+
+def _rows(args: tuple, kwargs: dict, batch: int, rows: slice) -> tuple[tuple, dict]:
+    """Arguments of a module for some rows of its batch."""
+
+    def own(value: object) -> object:
+        whole = isinstance(value, Tensor) and value.ndim > 0 and len(value) == batch
+        return value[rows] if whole else value
+
+    return tuple(map(own, args)), {key: own(value) for key, value in kwargs.items()}
 
 
 def _parts(model: object) -> tuple[object | None, nn.Module]:

@@ -33,9 +33,8 @@ class Ratio:
         return min(int(self.ratio * tokens), sources)
 
     def counts(self, best: Tensor, tokens: int, images: int) -> tuple[int, ...]:
-        """Sources to merge in each row; see `Threshold.counts`."""
-        rows, sources = best.shape
-        return (self.count(tokens, sources),) * rows
+        """Sources to merge in the rows of each image; see `Threshold.counts`."""
+        return (self.count(tokens, best.shape[1]),) * images
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Threshold:
         return self.threshold >= 1
 
     def counts(self, best: Tensor, tokens: int, images: int) -> tuple[int, ...]:
-        """Sources to merge in each row. Waits for the device: the counts depend on the data.
+        """Sources to merge in the rows of each image. Waits for the device: they depend on data.
 
         Args:
             best: (rows, sources) best similarity of each source, fp32.
@@ -70,8 +69,7 @@ class Threshold:
                 an image get the largest of their counts, the paper's rule at batch 1.
 
         Returns:
-            One count a row.
+            One count an image.
         """
         passing = (best >= self.threshold).sum(dim=1)
-        largest = passing.view(-1, images).amax(dim=0)
-        return tuple(largest.repeat(len(best) // images).tolist())
+        return tuple(passing.view(-1, images).amax(dim=0).tolist())

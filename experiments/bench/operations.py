@@ -38,7 +38,7 @@ def operation(
 
     def our_match() -> Any:
         destinations = catome.destination_tokens(side, side, 2, ours_random)
-        return catome.match(x, destinations, catome.Ratio(RATIO), 1)
+        return catome.match(x, destinations, catome.Ratio(RATIO))
 
     merge, unmerge = their_match()
     ours, _ = our_match()

@@ -105,4 +105,4 @@ def match_of(
     if merging.destinations == "random":
         generator = pattern_generator(merging.seed, step, name)
     destinations = catome.destination_tokens(*grid, merging.stride, generator)
-    return catome.match(tokens, destinations, merging.select, images=1)[0]
+    return catome.match(tokens, destinations, merging.select)[0]

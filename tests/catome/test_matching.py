@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from catome import Ratio, Threshold, destination_tokens, match
-from catome.matching import nearest_destinations, pattern_generator
+from catome.matching import match_images, nearest_destinations, pattern_generator
 
 
 @pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 11), (5, 5), (1, 9)])
@@ -49,7 +49,7 @@ def test_the_pattern_depends_on_seed_step_and_block_only():
 def test_no_global_generator_is_read_or_advanced():
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     x = torch.ones(1, 64, 3)
-    match(x, destination_tokens(8, 8, 2, pattern_generator(0, 0, "a")), Ratio(0.5), 1)
+    match(x, destination_tokens(8, 8, 2, pattern_generator(0, 0, "a")), Ratio(0.5))
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
     assert np.random.get_state()[1].tolist() == before[2]
@@ -59,14 +59,14 @@ def test_no_global_generator_is_read_or_advanced():
 def test_tokens_of_norm_zero(dtype):
     x = torch.randn(1, 64, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
     x[0, ::3] = 0
-    made, best = match(x, destination_tokens(8, 8, 2), Threshold(0.5), 1)
+    made, best = match(x, destination_tokens(8, 8, 2), Threshold(0.5))
     assert best.isfinite().all()
     sources = [t for t in range(64) if t not in destination_tokens(8, 8, 2)]
     zero = torch.tensor([t % 3 == 0 for t in sources])
     assert (best[0, zero] == 0).all()
     assert (best[0, ~zero] != 0).any()
     assert made.merge(x).isfinite().all()
-    everything, _ = match(torch.zeros_like(x), destination_tokens(8, 8, 2), Ratio(0.75), 1)
+    everything, _ = match(torch.zeros_like(x), destination_tokens(8, 8, 2), Ratio(0.75))
     assert everything.merge(torch.zeros_like(x)).abs().max() == 0
 
 
@@ -88,8 +88,8 @@ def test_similarities_of_half_precision_tokens_are_fp32(dtype):
     assert (scores.amax(2) - best).max() < 2 * torch.finfo(dtype).eps
     # So a threshold between two steps of the dtype separates what the dtype cannot tell apart.
     for threshold in (0.7, 0.7003, 0.7006, 0.701):
-        made, _ = match(x, destinations, Threshold(threshold), images=2)
-        assert made.counts == tuple((best >= threshold).sum(1).tolist())
+        maps, _ = match_images(x, destinations, Threshold(threshold), images=2)
+        assert [one.count for one in maps] == (best >= threshold).sum(1).tolist()
     exact = [(best >= t).sum().item() for t in (0.7, 0.7003, 0.7006, 0.701)]
     rounded = [(best.bfloat16() >= t).sum().item() for t in (0.7, 0.7003, 0.7006, 0.701)]
     assert len(set(exact)) == 4
@@ -102,30 +102,30 @@ def test_large_half_precision_tokens_do_not_overflow():
     x = torch.randn(1, 2, 64, generator=generator).repeat(1, 32, 1)
     x = (1e4 * (x + 0.3 * torch.randn(1, 64, 64, generator=generator))).half()
     assert x.isfinite().all()
-    _, best = match(x, destination_tokens(8, 8, 2), Ratio(0.5), 1)
-    reference = match(x.double(), destination_tokens(8, 8, 2), Ratio(0.5), 1)[1]
+    _, best = match(x, destination_tokens(8, 8, 2), Ratio(0.5))
+    reference = match(x.double(), destination_tokens(8, 8, 2), Ratio(0.5))[1]
     assert (best - reference).abs().max() < 2e-3
 
 
 def test_autocast_does_not_lower_the_precision():
     x = torch.randn(2, 256, 32, generator=torch.Generator().manual_seed(0))
     destinations = destination_tokens(16, 16, 2)
-    plain = match(x, destinations, Ratio(0.5), 1)[1]
+    plain = match(x, destinations, Ratio(0.5))[1]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(match(x, destinations, Ratio(0.5), 1)[1], plain)
+        assert torch.equal(match(x, destinations, Ratio(0.5))[1], plain)
 
 
 def test_comparing_in_parts_changes_nothing(monkeypatch):
     x = torch.randn(2, 256, 32, generator=torch.Generator().manual_seed(0))
     destinations = destination_tokens(16, 16, 2)
-    whole, best = match(x, destinations, Ratio(0.5), 1)
+    whole, best = match(x, destinations, Ratio(0.5))
     monkeypatch.setattr("catome.matching.SCORES_AT_ONCE", 2 * 64 * 50)  # 192 sources: 50 at a time
-    parts, best_of_parts = match(x, destinations, Ratio(0.5), 1)
+    parts, best_of_parts = match(x, destinations, Ratio(0.5))
     assert torch.equal(whole.assignment, parts.assignment)
     assert torch.allclose(best, best_of_parts, atol=1e-6)
 
 
 def test_equal_similarities_merge_the_first_tokens():
-    made, _ = match(torch.ones(1, 64, 3), destination_tokens(8, 8, 2), Ratio(0.25), 1)
+    made, _ = match(torch.ones(1, 64, 3), destination_tokens(8, 8, 2), Ratio(0.25))
     merged = (made.assignment[0] != torch.arange(64)).nonzero()[:, 0].tolist()
     assert merged == [t for t in range(64) if t not in destination_tokens(8, 8, 2)][:16]

@@ -103,7 +103,7 @@ def test_a_refused_method_leaves_the_old_one(unet):
 def test_merging_nothing_changes_nothing(unet, evaluate, select, monkeypatch):
     untouched = evaluate(unet)
     if select.merges_nothing:
-        monkeypatch.setattr("catome.patch.match", None)  # not even called
+        monkeypatch.setattr("catome.patch.match_images", None)  # not even called
     handle = apply(unet, TokenMerging(select), record=True)
     assert torch.equal(evaluate(unet), untouched)
     assert {r.tokens_out for r in handle.records} == {(64, 64)}
@@ -404,7 +404,8 @@ def test_recording_changes_nothing_and_is_off_by_default(make_unet, evaluate):
 def test_a_re_used_match_is_the_match_held(unet, evaluate):
     """Between checkpoints the pairs stay, the tokens are the present ones."""
     recorder = Recorder(pairs=True)
-    apply(unet, TokenMerging(Threshold(0.5), Checkpoints([0])), record=recorder)
+    method = TokenMerging(Threshold(0.5), Checkpoints([0]), count="batch")
+    apply(unet, method, record=recorder)
     evaluate(unet, seed=0)
     seen = []
     block = unet.down_blocks[0].attentions[0].transformer_blocks[0]

@@ -111,7 +111,7 @@ def test_ratio_equals_tomesd(tokens, read, grid, stride, ratio, drawn):
     # The same generator state on both sides gives both the same pattern.
     ours_from, theirs_from = (pattern_generator(0, 3, "block") if drawn else None for _ in range(2))
     destinations = destination_tokens(*grid, stride, ours_from)
-    ours, _ = match(x, destinations, Ratio(ratio), images=1)
+    ours, _ = match(x, destinations, Ratio(ratio))
     theirs = read(*tomesd_closures(x, *grid, stride, ratio, theirs_from), x, destinations)
     merged = assert_same(x, ours, theirs, destinations)
     assert merged == 2 * min(int(ratio * x.shape[1]), x.shape[1] - len(destinations))
@@ -123,7 +123,7 @@ def test_ratio_equals_tomesd(tokens, read, grid, stride, ratio, drawn):
 def test_threshold_equals_ca_tome(tokens, read, grid, stride, threshold):
     x = tokens(*grid, seed=10 + stride)
     destinations = destination_tokens(*grid, stride)
-    ours, best = match(x, destinations, Threshold(threshold), images=1)
+    ours, best = match(x, destinations, Threshold(threshold))
     theirs = read(*ca_tome_closures(x, *grid, stride, threshold), x, destinations)
     merged = assert_same(x, ours, theirs, destinations)
     assert 0 < merged < best.numel()
@@ -134,7 +134,7 @@ def test_threshold_equals_ca_tome(tokens, read, grid, stride, threshold):
 def test_threshold_equals_ca_tome_with_the_same_random_pattern(tokens, read, grid, threshold):
     x = tokens(*grid, seed=20)
     destinations = destination_tokens(*grid, 2, pattern_generator(1, 1, "block"))
-    ours, _ = match(x, destinations, Threshold(threshold), images=1)
+    ours, _ = match(x, destinations, Threshold(threshold))
     closures = ca_tome_closures(x, *grid, 2, threshold, pattern_generator(1, 1, "block"))
     assert assert_same(x, ours, read(*closures, x, destinations), destinations) > 0
 
@@ -145,8 +145,8 @@ def test_bf16_error_is_not_above_tomesds(tokens, read, grid, seed):
     """Against fp64 on the same bf16 tokens: pairs, the merged set, and the merged tensors."""
     x = tokens(*grid, seed=seed, dtype=torch.bfloat16)
     destinations = destination_tokens(*grid, 2)
-    exact, _ = match(x.double(), destinations, Ratio(0.5), images=1)
-    ours, _ = match(x, destinations, Ratio(0.5), images=1)
+    exact, _ = match(x.double(), destinations, Ratio(0.5))
+    ours, _ = match(x, destinations, Ratio(0.5))
     theirs = read(*tomesd_closures(x, *grid, 2, 0.5), x, destinations)
 
     token = torch.arange(x.shape[1])

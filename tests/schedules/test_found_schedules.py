@@ -58,7 +58,7 @@ def test_costs_are_the_attentions_own_error():
     assert costs[0, 1] == pytest.approx(costs[0, 0])
     assert costs[0, 2] > 0
     assert costs[2, 2] > 0
-    match, _ = catome.match(first, catome.destination_tokens(8, 8, 2), catome.Ratio(0.5), 1)
+    match, _ = catome.match(first, catome.destination_tokens(8, 8, 2), catome.Ratio(0.5))
     tokens = block.norm1(last)
     whole, merged = block.attn1(tokens), match.unmerge(block.attn1(match.merge(tokens)))
     assert costs[0, 2] == pytest.approx(((merged - whole).norm() / whole.norm()).item(), rel=1e-4)
