@@ -12,7 +12,7 @@ from typing import Any
 
 import submitit
 from omegaconf import DictConfig, OmegaConf
-from submitit.core.utils import UncompletedJobError
+from submitit.core.utils import FailedJobError, UncompletedJobError
 
 from experiments import runner
 from experiments.cluster import snapshot
@@ -166,7 +166,9 @@ def watch(tasks: list[Task], poll: float) -> None:
 def killed(task: Task) -> bool:
     """Whether a task ended without a word: no result, no exception of its own. What somebody
     cancelled is meant to end."""
-    silent = isinstance(task.job.exception(), UncompletedJobError)
+    error = task.job.exception()
+    # submitit's FailedJobError, which tells an exception of the task's own, is one of these too.
+    silent = isinstance(error, UncompletedJobError) and not isinstance(error, FailedJobError)
     return silent and not task.job.state.startswith("CANCELLED")
 
 

@@ -122,6 +122,10 @@ def test_a_failing_row_leaves_the_others(slurm, tmp_path):
     assert "rows failed: lost; the others are finished" in done.stderr
     assert "| Baseline" in done.stdout
     assert record(tmp_path, "baseline", "two")["status"] == "done"
+    assert {job["row"]: job["attempts"] for job in painting_jobs(tmp_path, "two")} == {
+        "baseline": 1,
+        "lost": 1,
+    }
     lost = record(tmp_path, "lost", "two")
     assert lost["status"] == "failed"
     assert "model.path=" in lost["error"]
@@ -146,8 +150,8 @@ def test_a_killed_task_is_noticed_and_run_again(slurm, tmp_path):
     assert job["attempts"] == 2
 
 
-def painting_jobs(results):
-    folder = results / "toy" / "compare_methods"
+def painting_jobs(results, experiment="compare_methods"):
+    folder = results / "toy" / experiment
     return json.loads((folder / "jobs.json").read_text())["painting"]
 
 
@@ -185,7 +189,8 @@ def test_a_task_out_of_time_goes_on_in_a_new_one(slurm, tmp_path):
     """SLURM warns of the limit up to half a minute early: this task is asked to stop while it
     paints, is requeued, and completes."""
     done = run(
-        slurm, tmp_path, "rows=[baseline]", "prompts.limit=40", "generation.batch_size=1",
+        slurm, tmp_path, "rows=[baseline]", "prompts.limit=40", "prompts.scenes=40",
+        "generation.batch_size=1",
         "generation.steps=30", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=60",
         "hydra.launcher.max_num_timeout=20", "stages=[generate,report]", timeout=550,
     )  # fmt: skip
@@ -199,7 +204,8 @@ def test_a_task_out_of_time_goes_on_in_a_new_one(slurm, tmp_path):
 
 def test_a_preempted_task_goes_on_afterwards(slurm, tmp_path):
     command = start(
-        slurm, tmp_path, "rows=[baseline]", "prompts.limit=10", "generation.batch_size=1",
+        slurm, tmp_path, "rows=[baseline]", "prompts.limit=10", "prompts.scenes=10",
+        "generation.batch_size=1",
         "hydra.launcher.partition=low", "hydra.launcher.timeout_min=20",
         "stages=[generate,report]",
     )  # fmt: skip
