@@ -59,16 +59,22 @@ class Painting:
     def attempt(
         self, prompts: list[Prompt]
     ) -> tuple[dict[Prompt, tuple[Image.Image, dict[str, Any]]], str]:
-        """What one call of the pipeline paints, and why it may lack some."""
+        """What one call of the pipeline paints, and why it may lack some.
+
+        The batch is always full: kernels round otherwise where there are fewer images, and an
+        image must not depend on how many of the others were there already.
+        """
+        spare = 0 if self.method.order_dependent else max(0, self.batch - len(prompts))
+        full = prompts + prompts[-1:] * spare
         try:
-            images = pipelines.generate(self.pipe, self.cfg, prompts)
+            images = pipelines.generate(self.pipe, self.cfg, full)
         except (RuntimeError, ValueError) as error:
-            self.method.per_image(self.attached, len(prompts))  # records of half a generation
+            self.method.per_image(self.attached, len(full))  # records of half a generation
             if self.method.order_dependent or isinstance(error, torch.OutOfMemoryError):
                 raise
             return {}, told(error)
-        facts = self.method.per_image(self.attached, len(prompts))
-        whole = zip(prompts, images, facts, strict=True)
+        facts = self.method.per_image(self.attached, len(full))
+        whole = zip(prompts, images, facts, strict=False)  # without the spare ones
         return {p: (image, fact) for p, image, fact in whole if image is not None}, NOT_FINITE
 
 
@@ -80,6 +86,7 @@ def paint(
     prompts: list[Prompt],
     label: str,
     on_match: Callable[[str], None] | None = None,
+    of: int | None = None,
 ) -> int:
     """Paint the missing images, batch by batch; returns how many were painted.
 
@@ -87,6 +94,9 @@ def paint(
     whose images depend on each other are painted from the first to the last or not at all. Where
     the device's memory does not suffice the batch is halved for the rest of the row; the size is
     in each image's record.
+
+    Args:
+        of: how many images the row has, where `prompts` is a share; no batch is larger.
 
     Raises:
         RowFailed: some images could not be painted, at the second try neither; the others are.
@@ -108,7 +118,8 @@ def paint(
         tqdm(total=len(missing), desc=label, unit="image") as progress,
         stopping_after_the_batch() as asked,
     ):
-        work = Painting(cfg, pipe, method, attached, cfg.generation.batch_size)
+        batch = min(cfg.generation.batch_size, of or len(dict.fromkeys(prompts)))
+        work = Painting(cfg, pipe, method, attached, batch)
         while done < len(missing):
             part = missing[done : done + work.batch]
             try:
