@@ -111,6 +111,8 @@ def check(cfg: DictConfig, elsewhere: bool = False) -> None:
         require_number(f"power.difference.{metric}", difference, 0, open_ends=True)
     if not elsewhere:
         device(cfg)
+    require_choice("store", cfg.store, ("files", "zip"))
+    require_integer("keep_images", cfg.keep_images, 1, optional=True)
     if not isinstance(cfg.wait, bool):
         raise bad("wait", cfg.wait, "must be true or false")
     build_method(cfg)

@@ -19,6 +19,7 @@ from tabulate import tabulate
 from experiments import pipelines
 from experiments.config import bad, build_method, results_root, run_folder
 from experiments.evaluate import Scores
+from experiments.packed import container
 from experiments.prompts import load as load_prompts
 from experiments.store import ImageStore, Prompt, read_json
 from experiments.uncertainty import images_needed, pairs
@@ -74,15 +75,18 @@ def cost(cfg: DictConfig, rows: dict[str, DictConfig]) -> str:
         identity = pipelines.painter_identity(row, pipelines.scheduler(row), build_method(row))
         store = ImageStore(results_root(row), identity)
         missing = len(store.missing(chosen))
-        here = [store.path(p) for p in chosen if store.has(p)]
+        files = {container(store.path(p)) for p in chosen}
+        here = [path.stat().st_size for path in files if path.is_file()]
         seconds = measured.get(name, {}).get("s_per_image")
         told[known if seconds is not None else guessed] = True
         seconds = guess.seconds if seconds is None else seconds
         each = BYTES_A_PIXEL * row.generation.width * row.generation.height
-        if here:
-            each = sum(path.stat().st_size for path in here) / len(here)
+        if here and len(chosen) > missing:
+            each = sum(here) / (len(chosen) - missing)
+        # One zip a share in place of a file an image.
+        count = row.generation.shards if row.store == "zip" else len(chosen)
         lines.append([name, len(chosen), len(chosen) - missing, missing, seconds,
-                      missing * seconds / 3600, len(chosen) * each / 1e9, len(chosen)])  # fmt: skip
+                      missing * seconds / 3600, len(chosen) * each / 1e9, count])  # fmt: skip
     whole = [sum(line[i] for line in lines) for i in (1, 2, 3, 5, 6, 7)]
     lines.append(["all", *whole[:3], None, *whole[3:]])
     table = tabulate(lines, headers=COST_HEADS, tablefmt="pipe", floatfmt=".3g", missingval="")

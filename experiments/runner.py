@@ -35,6 +35,8 @@ from experiments.config import (
     results_root,
     run_folder,
 )
+from experiments.evaluate.context import hash_index
+from experiments.evaluate.hashes import known_hashes
 from experiments.explain.equivalents import equivalents_of
 from experiments.report import write_report
 from experiments.store import (
@@ -44,7 +46,6 @@ from experiments.store import (
     differing_keys,
     digest,
     read_json,
-    read_record,
     write_json,
     write_text,
 )
@@ -78,8 +79,9 @@ def run_row(cfg: DictConfig) -> None:
 
 
 def paint_share(cfg: DictConfig, index: int, count: int) -> int:
-    """Paint what is missing of the images `index`, `index + count`, ... of a row; returns how many
-    were painted. Order-dependent rows are painted whole by the first share."""
+    """Paint what is missing of the images `index`, `index + count`, ... of a row and keep the
+    features that the stage evaluate will ask of them; returns how many were painted.
+    Order-dependent rows are painted whole by the first share."""
     validate(cfg)
     chosen, _ = load_prompts(cfg)
     pipe, method = pipelines.load(cfg), build_method(cfg)
@@ -87,7 +89,15 @@ def paint_share(cfg: DictConfig, index: int, count: int) -> int:
     if method.order_dependent:
         index, count = (0, 1) if index == 0 else (len(chosen), 1)
     label = cfg.row if count == 1 else f"{cfg.row} {index + 1}/{count}"
-    return generate.paint(cfg, pipe, method, store, chosen[index::count], label)
+    share = chosen[index::count]
+    painted = generate.paint(cfg, pipe, method, store, share, label, of=len(chosen))
+    if cfg.store == "zip":
+        store.pack(share)
+    if "evaluate" in cfg.stages:
+        metrics = OmegaConf.to_container(cfg.metrics, resolve=True)
+        row = store.painted(cfg.row, share)
+        evaluate.keep_features(row, metrics, results_root(cfg), str(device(cfg)))
+    return painted
 
 
 def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
@@ -101,6 +111,8 @@ def row_record(cfg: DictConfig, name: str, paint: bool) -> dict[str, Any]:
     if paint:
         warn_of_other_painters(cfg, store, name)
         generate.paint(cfg, pipe, method, store, chosen, name)
+        if cfg.store == "zip":
+            store.pack(chosen)
     return {
         "row": name,
         "status": "done",
@@ -144,7 +156,7 @@ def image_facts(store: ImageStore, chosen: list[Prompt]) -> dict[str, Any]:
     """From the records in a row's images: the mean share of source tokens merged, and on what
     devices, in what batches, with which versions they were painted."""
     shares, painted_on = [], {}
-    for record in (read_record(store.path(p)) for p in chosen if store.has(p)):
+    for record in filter(None, map(store.record, chosen)):
         if "merged_share" in record:
             shares.append(record["merged_share"])
         facts = {"device": record["device"], "batch_size": record["batch_size"]}
@@ -184,6 +196,8 @@ def flat(cfg: DictConfig) -> dict[str, Any]:
         "tracking",
         "results",
         "wait",
+        "store",
+        "keep_images",
         "plan",
         "power",
     )
@@ -240,6 +254,7 @@ def finish(
     write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     good = {name: row for name, row in rows.items() if name not in failed}
     untimed: list[str] = []
+    painted: dict[str, Painted] = {}
     if good:
         chosen, rule = load_prompts(cfg)
         if {"generate", "evaluate", "time"} & set(stages):
@@ -251,11 +266,27 @@ def finish(
         painted = complete_rows(cfg, good | paintings, folder)
         if "evaluate" in stages and painted:
             evaluate_stage(cfg, painted, folder)
-    if "report" not in stages:
-        return None, untimed
-    table = write_report(folder)
-    tracking.log_experiment(cfg, folder)
+    table = None
+    if "report" in stages:
+        table = write_report(folder)
+        tracking.log_experiment(cfg, folder)
+    if cfg.keep_images is not None and "evaluate" in stages:
+        if set(rows) <= set(painted):
+            leave_out(cfg, painted)
+        else:
+            log.warning("keep_images: all images are kept as long as a row is unfinished")
     return table, untimed
+
+
+def leave_out(cfg: DictConfig, painted: dict[str, Painted]) -> None:
+    """Delete all but the first `keep_images` of each row's images, which were evaluated."""
+    root = results_root(cfg)
+    for row in painted.values():
+        store = ImageStore(root, read_json(root / "images" / row.painter / "painter.json"))
+        gone = slice(cfg.keep_images, None)
+        hashes = known_hashes(*hash_index(root, row))
+        count = store.leave_out(list(row.prompts[gone]), hashes[gone])
+        log.info("%s: %d images left out, %d kept", row.row, count, cfg.keep_images)
 
 
 def paint_equivalents(

@@ -3,7 +3,9 @@
 An image is identified by its prompt text, its image seed and its painter (model, scheduler,
 steps, guidance, size, dtype, attention backend, method with its source). Images therefore live
 under `images/<painter>/<2 hex digits>/<key>.png`, shared by all experiments that need them: a
-prompt list is only a manifest over images. Files appear whole or not at all.
+prompt list is only a manifest over images. Files appear whole or not at all. Finished ones may be
+packed (`experiments.packed`), or left out once their features are kept: then `unkept/<name>.json`
+has their records.
 """
 
 from __future__ import annotations
@@ -12,21 +14,23 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
+from experiments.packed import Packs, is_whole, opened, write_zip
+
 TEXT_KEY = "catome"
 UNFINISHED = 3600  # seconds after which nobody can still be writing a file
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One image to paint. `seed` belongs to the image; `source` is the data set's image id;
     `replicate` counts the repetitions of the whole list with other seeds."""
@@ -43,12 +47,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Painted:
-    """A row's images in manifest order, all of them present."""
+    """A row's images in manifest order, all of them present or left out on purpose."""
 
     row: str
     painter: str
     prompts: tuple[Prompt, ...]
     images: tuple[Path, ...]
+    left_out: Mapping[Path, str] = field(default_factory=dict)  # images that are no more: SHA-256
 
 
 def digest(value: Any, length: int = 16) -> str:
@@ -70,8 +75,12 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         beside.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    write_atomically(path, lambda beside: beside.write_bytes(content))
+
+
 def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -89,17 +98,45 @@ class ImageStore:
         self.identity = identity
         self.painter = digest(identity)
         self.folder = root / "images" / self.painter
+        self._packs = Packs(self.folder)
+        self._unkept: dict[str, dict] = {}
+        self._unkept_files: set[Path] = set()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at what other processes packed or left out since."""
+        self._packs.refresh()
+        files = set((self.folder / "unkept").glob("*.json"))
+        for path in files - self._unkept_files:
+            self._unkept |= read_json(path)
+        self._unkept_files = files
 
     def path(self, prompt: Prompt) -> Path:
-        return self.folder / prompt.key[:2] / f"{prompt.key}.png"
+        """Where the image is, or would be."""
+        key = prompt.key
+        return self._packs.path(key) or self._loose(key)
 
     def has(self, prompt: Prompt) -> bool:
-        """Whether the image is there and whole: a PNG that lacks its end is not done."""
-        return is_whole_png(self.path(prompt))
+        """Whether the image is done: there and whole (a PNG that lacks its end is not), or left
+        out on purpose."""
+        key = prompt.key
+        if self._packs.path(key) is not None or key in self._unkept:
+            return True
+        return is_whole_png(self._loose(key))
 
     def missing(self, prompts: list[Prompt]) -> list[Prompt]:
         """The prompts without an image, each once, in order."""
+        self.refresh()
         return [p for p in dict.fromkeys(prompts) if not self.has(p)]
+
+    def record(self, prompt: Prompt) -> dict | None:
+        """What `write` was given with the image; None where there is none."""
+        if prompt.key in self._unkept:
+            return self._unkept[prompt.key]
+        try:
+            return read_record(self.path(prompt))
+        except (OSError, KeyError, SyntaxError):
+            return None
 
     def write_identity(self) -> None:
         path = self.folder / "painter.json"
@@ -108,7 +145,7 @@ class ImageStore:
 
     def forget_unfinished(self, older_than: float = UNFINISHED) -> None:
         """Delete what killed processes left half-written; younger files may be somebody's."""
-        for path in self.folder.glob("*/.*.tmp"):
+        for path in (*self.folder.glob("*/.*.tmp"), *self.folder.glob(".*.tmp")):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > older_than:
                     path.unlink()
@@ -119,34 +156,91 @@ class ImageStore:
         text = {"prompt": prompt.text, "seed": prompt.seed, "painter": self.painter, **record}
         info.add_itxt(TEXT_KEY, json.dumps(text, sort_keys=True))
         write_atomically(
-            self.path(prompt), lambda beside: image.save(beside, format="PNG", pnginfo=info)
+            self._loose(prompt.key),
+            lambda beside: image.save(beside, format="PNG", pnginfo=info),
         )
 
+    def pack(self, prompts: list[Prompt]) -> Path | None:
+        """Put the loose ones of these images into one zip; returns it, None if there are none."""
+        self.refresh()
+        keys = sorted({p.key for p in prompts})
+        loose = [self._loose(key) for key in keys if is_whole_png(self._loose(key))]
+        fresh = [path for path in loose if self._packs.path(path.stem) is None]
+        target = None
+        if fresh:
+            target = self.folder / f"{digest([path.stem for path in fresh])}.zip"
+            write_atomically(target, lambda beside: write_zip(beside, fresh))
+            self.refresh()
+        for path in loose:  # also of a call that was killed in between
+            path.unlink()
+        return target
+
+    def leave_out(self, prompts: list[Prompt], hashes: list[str]) -> int:
+        """Delete these images, which then count as done; keeps their records and SHA-256, returns
+        how many. Whoever calls has kept what is to be known of them."""
+        self.refresh()
+        records = {}
+        for prompt, sha256 in zip(prompts, hashes, strict=True):
+            record = None if prompt.key in self._unkept else self.record(prompt)
+            if record is not None:
+                records[prompt.key] = {**record, "sha256": sha256}
+        if records:
+            write_json(self.folder / "unkept" / f"{digest(sorted(records))}.json", records)
+        gone = {p.key for p in prompts}
+        for zipped in {self._packs.path(key).parent for key in gone if self._packs.path(key)}:
+            self._unpack(zipped, gone)
+        for key in gone:  # also of a call that was killed in between
+            self._loose(key).unlink(missing_ok=True)
+        self.refresh()
+        return len(records)
+
+    def _unpack(self, zipped: Path, gone: set[str]) -> None:
+        """Make the images of a zip loose again, but for those that are to go."""
+        with zipfile.ZipFile(zipped) as archive:
+            for name in archive.namelist():
+                key = name.removesuffix(".png")
+                if key not in gone:
+                    content = archive.read(name)
+                    write_bytes(self._loose(key), content)
+        zipped.unlink()
+
     def painted(self, row: str, prompts: list[Prompt]) -> Painted:
-        return Painted(row, self.painter, tuple(prompts), tuple(self.path(p) for p in prompts))
+        self.refresh()
+        unkept = {
+            self.path(p): self._unkept[p.key]["sha256"] for p in prompts if p.key in self._unkept
+        }
+        images = tuple(self.path(p) for p in prompts)
+        return Painted(row, self.painter, tuple(prompts), images, unkept)
 
     def clear(self) -> None:
         """Delete the images (order-dependent rows are repainted whole)."""
-        for path in self.folder.glob("*/*.png"):
-            path.unlink()
+        for pattern in ("*/*.png", "*.zip", "unkept/*.json"):
+            for path in self.folder.glob(pattern):
+                path.unlink()
+        self._unkept, self._unkept_files = {}, set()
+        self._packs = Packs(self.folder)
+
+    def _loose(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.png"
 
 
 def is_whole_png(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            if file.read(8) != b"\x89PNG\r\n\x1a\n":
-                return False
-            file.seek(-len(PNG_END), os.SEEK_END)
-            return file.read() == PNG_END
+            return is_whole(file, os.fstat(file.fileno()).st_size)
     except OSError:
         return False
 
 
 def read_record(path: Path) -> dict:
-    """What `ImageStore.write` put into an image's text chunk."""
-    with Image.open(path) as image:
-        image.load()
-        return json.loads(image.text[TEXT_KEY])
+    """What `ImageStore.write` put into an image's text chunk, without decoding the picture.
+
+    Raises:
+        OSError, SyntaxError: no PNG.
+        KeyError: not one of ours.
+    """
+    with opened(path) as file, Image.open(file, formats=["PNG"]) as image:
+        return json.loads(image.info[TEXT_KEY])
 
 
 def differing_keys(one: dict, other: dict, prefix: str = "") -> list[str]:

@@ -66,6 +66,12 @@ def _duplicates(row: Painted, pixels: np.ndarray) -> list[Prompt]:
     return [prompt for group in groups.values() if len(group) > 1 for prompt in group.values()]
 
 
+def look_at(context: Context) -> None:
+    """Keep what `audit` asks of each row's images."""
+    for row in context.rows:
+        _facts(context, row)
+
+
 def _facts(context: Context, row: Painted) -> np.ndarray:
     """(n, 2 + WORDS): the largest value, the widest range of a channel, the pixels' hash."""
 

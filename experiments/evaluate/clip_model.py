@@ -14,7 +14,7 @@ from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
 from experiments.evaluate.context import Context, Network
 from experiments.evaluate.features import in_batches
 from experiments.evaluate.hashes import text_key
-from experiments.evaluate.pretrained import load_pretrained, readable
+from experiments.evaluate.pretrained import load_pretrained, readable, shown
 from experiments.evaluate.settings import refuse
 from experiments.store import digest
 
@@ -56,11 +56,13 @@ def load_clip(name: str | Path, device: str, key: str) -> Clip:
     return Clip(model.to(device), processor, tokenizer, f"clip-{identity}", sha256, device)
 
 
-def clip_network(context: Context, key: str, what: str) -> tuple[Clip, Network]:
-    """The model that `metrics.<key>` names, and its image features; `what` says what it is."""
+def clip_network(context: Context, key: str) -> tuple[Clip, Network]:
+    """The model that `metrics.<key>` names, and its image features."""
 
     def load() -> tuple[Clip, Network]:
-        clip = load_clip(context.settings[key], context.device, key)
+        name = context.settings[key]
+        what = "the toy scorer" if key == "scorer" else f"the CLIPModel {shown(name)}"
+        clip = load_clip(name, context.device, key)
         size = clip.model.config.projection_dim
         described = (
             f"{size} image features of {what}, weights with SHA-256 {clip.weights_sha256[:8]}…, "

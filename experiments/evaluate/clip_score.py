@@ -19,12 +19,12 @@ def measure(context: Context) -> None:
     """Add each row's mean score, higher is better, and the values by image."""
     name, scaling = shown(context.settings["clip_model"]), context.settings["clip_scaling"]
     column = f"CLIP score ({name}, {SCALINGS[scaling]})"
-    _measure(context, "clip_model", f"the CLIPModel {name}", column, "clip_score", scaling)
+    _measure(context, "clip_model", column, "clip_score", scaling)
 
 
 def measure_toy(context: Context) -> None:
     """100·cos with the toy world's scorer, as `CLIP (toy)`."""
-    _measure(context, "scorer", "the toy scorer", "CLIP (toy)", "clip_toy", "cosine100")
+    _measure(context, "scorer", "CLIP (toy)", "clip_toy", "cosine100")
 
 
 def scaled_cosines(images: np.ndarray, texts: np.ndarray, scaling: str) -> np.ndarray:
@@ -35,8 +35,8 @@ def scaled_cosines(images: np.ndarray, texts: np.ndarray, scaling: str) -> np.nd
     return 2.5 * cosines.clip(0) if scaling == "hessel" else 100 * cosines
 
 
-def _measure(context: Context, key: str, what: str, column: str, metric: str, scaling: str) -> None:
-    clip, network = clip_network(context, key, what)
+def _measure(context: Context, key: str, column: str, metric: str, scaling: str) -> None:
+    clip, network = clip_network(context, key)
     scores = context.scores
     scores.add_column(column, metric, "higher")
     truncated = 0

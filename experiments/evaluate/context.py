@@ -20,6 +20,7 @@ from experiments.evaluate.images import (
     read_image,
 )
 from experiments.evaluate.scores import Scores
+from experiments.packed import loose
 from experiments.store import Painted
 
 T = TypeVar("T")
@@ -99,7 +100,9 @@ class Context:
             try:
                 names, index = hash_index(self.cache, row)
                 label = f"hashes of {row.row}"
-                found, changed = hash_files(names, row.images, index, self.notes, label)
+                found, changed = hash_files(
+                    names, row.images, index, self.notes, label, row.left_out
+                )
             except FileNotFoundError as error:
                 raise ValueError(
                     f"row {row.row}: {error.filename} is missing; run the stage generate"
@@ -131,7 +134,17 @@ class Context:
     def load(
         self, paths: list[Path], prepare: Preparation, batch_size: int | None = None
     ) -> Iterator[list[Image.Image]]:
-        """Batches of pictures, decoded in `metrics.workers` processes."""
+        """Batches of pictures, decoded in `metrics.workers` processes.
+
+        Raises:
+            ValueError: pictures that were left out (`keep_images`) were never measured so.
+        """
+        lost = [path for path in paths if any(path in row.left_out for row in self.rows)]
+        if lost:
+            raise ValueError(
+                f"{len(lost)} images were not kept (keep_images) and this was not measured before; "
+                f"delete {loose(lost[0]).parents[1] / 'unkept'} to paint them again"
+            )
         workers = self.settings["workers"]
         if workers is None:
             workers = 0 if len(paths) < SMALL else min(4, os.cpu_count() or 1)
@@ -145,7 +158,7 @@ def space(network: str, prepare: Preparation) -> str:
 
 def hash_index(cache: Path, row: Painted) -> tuple[list[str], Path]:
     """The names of a row's images in the file that keeps their hashes, and that file."""
-    names = [os.path.relpath(path, cache) for path in row.images]
+    names = [os.path.relpath(loose(path), cache) for path in row.images]
     return names, cache / "hashes" / f"{row.painter}.json"
 
 

@@ -19,8 +19,9 @@ from experiments.evaluate import (
     psnr,
     ssim,
 )
-from experiments.evaluate.audit import audit
+from experiments.evaluate.audit import audit, look_at
 from experiments.evaluate.context import Context
+from experiments.evaluate.networks import network_of
 from experiments.evaluate.scores import Scores
 from experiments.evaluate.settings import check_metrics
 from experiments.store import Painted
@@ -76,3 +77,17 @@ def evaluate_rows(
         )
     scores.protocol["painted"] = settings["painted"]
     return scores
+
+
+def keep_features(row: Painted, metrics: dict, cache: Path, device: str) -> None:
+    """Extract what the metrics will ask of these images, so that an evaluation finds it; the
+    arguments are those of `evaluate_rows`."""
+    settings = check_metrics(metrics)
+    if not row.images:
+        return
+    context = Context([row], None, settings, Path(cache), device, Scores.of([row]))
+    for name in settings["names"]:
+        network = network_of(context, name)
+        if network is not None:
+            context.painted(row, network)
+    look_at(context)

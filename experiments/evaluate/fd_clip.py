@@ -16,6 +16,6 @@ from experiments.evaluate.reference import reference
 def measure(context: Context) -> None:
     """Add each row's distance to `metrics.reference`, lower is better."""
     name = shown(context.settings["fd_clip_model"])
-    _, network = clip_network(context, "fd_clip_model", f"the CLIPModel {name}")
+    _, network = clip_network(context, "fd_clip_model")
     target = reference(context, network)
     add_distance(context, network, f"FD-CLIP ({name})", "fd_clip", target)

@@ -25,9 +25,14 @@ KEY = "dinov2_model"
 def measure(context: Context) -> None:
     """Add each row's distance to `metrics.reference`, lower is better."""
     name = context.settings[KEY]
-    network = context.once(KEY, lambda: load_dinov2(name, context.device, KEY))
+    network = dinov2_network(context)
     column = f"FD-DINOv2 ({shown(name)})"
     add_distance(context, network, column, "fd_dinov2", reference(context, network))
+
+
+def dinov2_network(context: Context) -> Network:
+    """The model that `metrics.dinov2_model` names."""
+    return context.once(KEY, lambda: load_dinov2(context.settings[KEY], context.device, KEY))
 
 
 def load_dinov2(name: str | Path, device: str, key: str) -> Network:

@@ -27,7 +27,7 @@ COLUMN = "FD (toy features)"
 
 def measure(context: Context) -> None:
     """Add each row's distance to `metrics.reference_scenes` held-out scenes, lower is better."""
-    _, network = clip_network(context, "scorer", "the toy scorer")
+    _, network = clip_network(context, "scorer")
     count, seed = context.settings["reference_scenes"], context.settings["reference_seed"]
     drawn = scenes.sample(count, seed, held_out=True)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from tqdm import tqdm
 
+from experiments.packed import container, opened
 from experiments.store import read_json, write_json
 
 
 def file_sha256(path: Path) -> str:
-    with Path(path).open("rb") as file:
+    with opened(Path(path)) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -23,7 +25,12 @@ def text_key(*texts: str) -> str:
 
 
 def hash_files(
-    names: Sequence[str], paths: Sequence[Path], index: Path, notes: list[str], label: str
+    names: Sequence[str],
+    paths: Sequence[Path],
+    index: Path,
+    notes: list[str],
+    label: str,
+    left_out: Mapping[Path, str] = MappingProxyType({}),
 ) -> tuple[list[str], int]:
     """The files' hashes, and how many files have another content than when last asked for.
 
@@ -32,6 +39,7 @@ def hash_files(
         index: JSON file {name: "size mtime_ns sha256"}, brought up to date.
         notes: gets a sentence if the index was unreadable.
         label: of the progress bar.
+        left_out: the hashes of files that are no more.
 
     Raises:
         FileNotFoundError: a file is missing; `filename` says which.
@@ -39,8 +47,12 @@ def hash_files(
     known, changed, fresh = _read(index, notes), 0, False
     try:
         for name, path in zip(tqdm(names, desc=label, unit="im", leave=False), paths, strict=True):
-            status = path.stat()
             size, time, sha256 = known.get(name, ("", "", ""))
+            if path in left_out:
+                fresh |= sha256 != left_out[path]
+                known[name] = ("0", "0", left_out[path])
+                continue
+            status = container(path).stat()
             if (size, time) != (str(status.st_size), str(status.st_mtime_ns)):
                 found = file_sha256(path)
                 changed += sha256 not in ("", found)

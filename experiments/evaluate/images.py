@@ -13,6 +13,7 @@ import torch
 from PIL import Image, ImageOps
 
 from experiments.evaluate.settings import FILTERS
+from experiments.packed import opened
 from experiments.store import digest
 
 Image.MAX_IMAGE_PIXELS = None  # a photograph's size is no reason to warn in the middle of a run
@@ -25,8 +26,8 @@ def read_image(path: Path) -> Image.Image:
         ValueError: the file is no image or not whole; the message names it.
     """
     try:
-        with Image.open(path) as file:
-            image = ImageOps.exif_transpose(file)
+        with opened(path) as file, Image.open(file) as picture:
+            image = ImageOps.exif_transpose(picture)
             if image.mode.startswith("I;16") or image.mode == "I":
                 # PIL clips 16-bit values to 255 when it converts them; keep the upper byte.
                 wide = np.asarray(image, dtype=np.int64).clip(0, 65535)

@@ -14,7 +14,7 @@ from torch_fidelity.metric_prc import (
     prc_features_to_metric,
 )
 
-from experiments.evaluate.context import Context
+from experiments.evaluate.context import Context, Network
 from experiments.evaluate.distance import say_what_was_compared
 from experiments.evaluate.inception import inception, network_name
 from experiments.evaluate.reference import reference
@@ -24,14 +24,16 @@ NEIGHBOURS = 3  # torch-fidelity's own
 COLUMNS = {KEY_METRIC_PRECISION: "Precision", KEY_METRIC_RECALL: "Recall"}
 
 
+def prc_network(context: Context) -> Network:
+    """The one that `metrics.prc_network` chooses."""
+    return vgg16(context) if context.settings["prc_network"] == "vgg16" else inception(context)[1]
+
+
 def measure(context: Context) -> None:
     """Add each row's precision and recall, 0 to 1, higher is better."""
-    if context.settings["prc_network"] == "vgg16":
-        network = vgg16(context)
-        where = vgg16_name(network.sha256)
-    else:
-        _, network = inception(context)
-        where = network_name(network.sha256)
+    network = prc_network(context)
+    named = vgg16_name if context.settings["prc_network"] == "vgg16" else network_name
+    where = named(network.sha256)
     target = reference(context, network)
     columns = {key: f"{name} ({where})" for key, name in COLUMNS.items()}
     for key, column in columns.items():

@@ -2,10 +2,14 @@
 
 import os
 import time
+import zipfile
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from experiments.evaluate.images import read_image
+from experiments.packed import opened
 from experiments.store import ImageStore, Prompt, differing_keys, read_record, write_atomically
 
 
@@ -83,3 +87,104 @@ def test_what_a_killed_process_left_is_deleted_once_it_is_old(store):
     assert not old.exists()
     assert young.exists()
     assert store.has(prompt)
+
+
+def painted(store, count):
+    prompts = [Prompt("a cat", seed) for seed in range(count)]
+    for prompt in prompts:
+        store.write(prompt, picture(prompt.seed), {"merged_share": prompt.seed / 10})
+    return prompts
+
+
+def test_packed_images_are_read_as_loose_ones(store):
+    prompts = painted(store, 4)
+    loose = [opened(store.path(p)).read() for p in prompts]
+    zipped = store.pack(prompts[:3])
+    assert sorted(p.suffix for p in store.folder.rglob("*.*")) == [".png", ".zip"]
+    assert store.missing(prompts) == []
+    assert [opened(store.path(p)).read() for p in prompts] == loose
+    assert read_image(store.path(prompts[2])).getpixel((0, 0)) == (2, 1, 2)
+    assert store.record(prompts[2])["merged_share"] == 0.2
+    with zipfile.ZipFile(zipped) as archive:
+        assert {i.compress_type for i in archive.infolist()} == {zipfile.ZIP_STORED}
+    # Another process, which looks at the folder itself, and one that was there before.
+    other = ImageStore(store.folder.parents[1], store.identity)
+    assert other.missing(prompts) == []
+    store.pack(prompts)
+    assert len(list(store.folder.glob("*.zip"))) == 2
+    assert other.missing(prompts) == []
+    assert store.pack(prompts) is None
+
+
+def test_packing_goes_on_after_a_kill_before_the_loose_ones_were_deleted(store, monkeypatch):
+    prompts = painted(store, 3)
+    with monkeypatch.context() as context:
+        context.setattr(Path, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.pack(prompts)
+    assert store.missing(prompts) == []
+    assert store.pack(prompts) is None
+    assert [p.suffix for p in store.folder.rglob("*.*")] == [".zip"]
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_an_image_truncated_in_a_zip_is_not_done(store):
+    prompts = painted(store, 3)
+    cut = store.path(prompts[1])
+    whole = cut.read_bytes()
+    packed = store.pack(prompts)
+    with zipfile.ZipFile(packed) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content[:-5] if name == cut.name else content)
+    again = ImageStore(store.folder.parents[1], store.identity)
+    assert again.missing(prompts) == [prompts[1]]
+    again.write(prompts[1], picture(1), {"merged_share": 0.1})
+    assert again.path(prompts[1]).read_bytes() == whole
+
+
+@pytest.mark.parametrize("keep", [0, 100])
+def test_a_broken_zip_counts_for_nothing(store, keep):
+    prompts = painted(store, 3)
+    packed = store.pack(prompts)
+    packed.write_bytes(packed.read_bytes()[:keep])
+    assert ImageStore(store.folder.parents[1], store.identity).missing(prompts) == prompts
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_images_left_out_count_as_done_and_keep_their_records(store, packed):
+    prompts = painted(store, 5)
+    if packed:
+        store.pack(prompts)
+    hashes = [str(p.seed) * 64 for p in prompts[2:]]
+    assert store.leave_out(prompts[2:], hashes) == 3
+    again = ImageStore(store.folder.parents[1], store.identity)
+    assert again.missing(prompts) == []
+    assert [again.record(p)["merged_share"] for p in prompts] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    row = again.painted("row", prompts)
+    assert [row.left_out.get(path) for path in row.images] == [None, None, *hashes]
+    assert [is_there(path) for path in row.images] == [True, True, False, False, False]
+    assert again.leave_out(prompts[2:], hashes) == 0
+    again.clear()
+    assert again.missing(prompts) == prompts
+
+
+def is_there(path):
+    try:
+        return bool(opened(path).read())
+    except OSError:
+        return False
+
+
+def test_a_kill_between_record_and_deletion_is_made_up_for(store, monkeypatch):
+    prompts = painted(store, 3)
+    with monkeypatch.context() as context:
+        context.setattr(Path, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.leave_out(prompts[1:], ["1" * 64, "2" * 64])
+    store.leave_out(prompts[1:], ["1" * 64, "2" * 64])
+    assert len(list(store.folder.rglob("*.png"))) == 1
