@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import time
+import uuid
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -65,7 +66,8 @@ def digest(value: Any, length: int = 16) -> str:
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a file beside `path`, flush it to the disk, then rename it there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Processes of several hosts may write at once, and may have the same number.
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         write(beside)
         with beside.open("rb") as file:

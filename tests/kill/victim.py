@@ -1,7 +1,8 @@
 """A process that imports everything once and then forks: each child runs an experiment and may be
 killed at a named point. Driven by lines of JSON on stdin, answers a line each.
 
-Request: {"results": folder, "kill": null | {"at": point, "call": n} | {"after": seconds}}
+Request: {"results": folder, "store": "files" | "zip",
+          "kill": null | {"at": point, "call": n} | {"after": seconds}}
 Answer: {"killed": bool, "code": exit code, "calls": {point: calls made}, "seconds": s}
 """
 
@@ -17,10 +18,13 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 from hydra import compose, initialize_config_dir  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 from PIL import Image  # noqa: E402
 
 from experiments import rows as expand  # noqa: E402
 from experiments import runner  # noqa: E402
+from experiments.evaluate.features import FeatureStore  # noqa: E402
+from experiments.store import ImageStore  # noqa: E402
 
 OVERRIDES = [
     "+experiment=compare_methods", "rows=[baseline,ca_tome]", "prompts.limit=3",
@@ -33,6 +37,10 @@ POINTS = {
     "before fsync": (os, "fsync", "before"),
     "before rename": (os, "replace", "before"),
     "after rename": (os, "replace", "after"),
+    "between image and clean-up": (Path, "unlink", "before"),
+    "mid-features": (FeatureStore, "_write", "before"),
+    "mid-report": (Figure, "savefig", "before"),
+    "painted": (ImageStore, "write", "after"),
 }
 
 
@@ -62,14 +70,12 @@ def watch(point, victim, calls):
     setattr(owner, name, call)
 
 
-def experiment(results):
+def experiment(results, store):
+    overrides = [*OVERRIDES, f"results={results}", f"store={store}"]
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        whole = compose("config", [*OVERRIDES, f"results={results}"])
+        whole = compose("config", overrides)
         names = expand.expand(whole)
-        configs = {
-            name: compose("config", [*OVERRIDES, f"results={results}", *own])
-            for name, own in names.items()
-        }
+        configs = {name: compose("config", [*overrides, *own]) for name, own in names.items()}
     for cfg in configs.values():
         runner.run_row(cfg)
     runner.finish(whole, configs, {})
@@ -82,7 +88,7 @@ def child(request, answer):
         watch(point, victim, calls)
     code = 0
     try:
-        experiment(request["results"])
+        experiment(request["results"], request["store"])
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         code = 1
