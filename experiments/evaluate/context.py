@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
+from experiments.config import ConfigError
 from experiments.evaluate.features import Features, FeatureStore
 from experiments.evaluate.hashes import hash_files, known_hashes
 from experiments.evaluate.images import (
@@ -104,7 +105,7 @@ class Context:
                     names, row.images, index, self.notes, label, row.left_out
                 )
             except FileNotFoundError as error:
-                raise ValueError(
+                raise ConfigError(
                     f"row {row.row}: {error.filename} is missing; run the stage generate"
                 ) from None
             if changed:
@@ -137,11 +138,11 @@ class Context:
         """Batches of pictures, decoded in `metrics.workers` processes.
 
         Raises:
-            ValueError: pictures that were left out (`keep_images`) were never measured so.
+            ConfigError: pictures that were left out (`keep_images`) were never measured so.
         """
         lost = [path for path in paths if any(path in row.left_out for row in self.rows)]
         if lost:
-            raise ValueError(
+            raise ConfigError(
                 f"{len(lost)} images were not kept (keep_images) and this was not measured before; "
                 f"delete {loose(lost[0]).parents[1] / 'unkept'} to paint them again"
             )

@@ -60,7 +60,7 @@ def evaluate_rows(
 
     Raises:
         ConfigError: a setting that cannot be, or weights that cannot be loaded.
-        ValueError: an image that is missing, cannot be read or has another size than its pair.
+        ConfigError: an image that is missing, cannot be read or has another size than its pair.
     """
     settings = check_metrics(metrics)
     scores = Scores.of(rows)

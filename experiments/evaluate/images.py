@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from experiments.config import ConfigError
 from experiments.evaluate.settings import FILTERS
 from experiments.packed import opened
 from experiments.store import digest
@@ -23,7 +24,7 @@ def read_image(path: Path) -> Image.Image:
     """The picture as a viewer shows it, RGB; transparency lies on white.
 
     Raises:
-        ValueError: the file is no image or not whole; the message names it.
+        ConfigError: the file is no image or not whole; the message names it.
     """
     try:
         with opened(path) as file, Image.open(file) as picture:
@@ -39,7 +40,7 @@ def read_image(path: Path) -> Image.Image:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path}: cannot be read as an image ({reason})") from error
+        raise ConfigError(f"{path}: cannot be read as an image ({reason})") from error
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def load_images(
         workers: processes that decode; 0 decodes in this one.
 
     Raises:
-        ValueError: a file cannot be read; the message names it.
+        ConfigError: a file cannot be read; the message names it.
     """
     batches = torch.utils.data.DataLoader(
         _Files(paths, prepare),
@@ -147,7 +148,7 @@ def load_images(
     for batch in batches:
         for item in batch:
             if isinstance(item, str):
-                raise ValueError(item)
+                raise ConfigError(item)
         yield batch
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
+from experiments.config import ConfigError
 from experiments.evaluate.context import Context
 from experiments.evaluate.features import in_batches
 from experiments.evaluate.hashes import text_key
@@ -81,7 +82,7 @@ def compare(
         function: of two (1, 3, height, width) float32 batches from 0 to 1, to (size,).
 
     Raises:
-        ValueError: a pair's images differ in size.
+        ConfigError: a pair's images differ in size.
     """
     baseline = context.baseline
     values = np.full((len(row.prompts), size + 1), np.nan, np.float32)
@@ -103,7 +104,7 @@ def compare(
             for line, k in enumerate(ks):
                 image, target = images[2 * line : 2 * line + 2]
                 if image.size != target.size:
-                    raise ValueError(
+                    raise ConfigError(
                         f"row {row.row}: {row.images[paired[k][0]]} has {image.size[0]} x "
                         f"{image.size[1]} pixels, the baseline's image {target.size[0]} x "
                         f"{target.size[1]}"

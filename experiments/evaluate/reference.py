@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.config import ConfigError
 from experiments.evaluate.context import Context, Network
 from experiments.evaluate.features import Features
 from experiments.evaluate.file_list import read_file_list
@@ -59,7 +60,7 @@ def _reference(context: Context, network: Network) -> Reference:
     prepare = reference_preparation(context.settings["reference_size"], context.painted_size)
     features = context.extract(hashes, paths, network, prepare, "features of the reference")
     if len(features) < 2:
-        raise ValueError(f"metrics.reference={root}: at least 2 images are needed")
+        raise ConfigError(f"metrics.reference={root}: at least 2 images are needed")
     described = f"{len(paths)} images of {root.name} ({listed}, {prepare.described})"
     return Reference(gaussian(features), features, described)
 
