@@ -96,7 +96,8 @@ def paint(
     in each image's record.
 
     Args:
-        of: how many images the row has, where `prompts` is a share; no batch is larger.
+        of: how many images a replicate of the row has, where `prompts` is a share; no batch is
+            larger, so that rows with more replicates have the same batches.
 
     Raises:
         RowFailed: some images could not be painted, at the second try neither; the others are.
@@ -118,7 +119,7 @@ def paint(
         tqdm(total=len(missing), desc=label, unit="image") as progress,
         stopping_after_the_batch() as asked,
     ):
-        batch = min(cfg.generation.batch_size, of or len(dict.fromkeys(prompts)))
+        batch = min(cfg.generation.batch_size, of or images_of_a_replicate(prompts))
         work = Painting(cfg, pipe, method, attached, batch)
         while done < len(missing):
             part = missing[done : done + work.batch]
@@ -145,6 +146,10 @@ def paint(
             f"“{first.text}” (seed {first.seed}): {why}"
         )
     return done
+
+
+def images_of_a_replicate(prompts: list[Prompt]) -> int:
+    return len({p for p in prompts if p.replicate == prompts[0].replicate})
 
 
 @contextmanager

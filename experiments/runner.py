@@ -90,7 +90,8 @@ def paint_share(cfg: DictConfig, index: int, count: int) -> int:
         index, count = (0, 1) if index == 0 else (len(chosen), 1)
     label = cfg.row if count == 1 else f"{cfg.row} {index + 1}/{count}"
     share = chosen[index::count]
-    painted = generate.paint(cfg, pipe, method, store, share, label, of=len(chosen))
+    of = generate.images_of_a_replicate(chosen)
+    painted = generate.paint(cfg, pipe, method, store, share, label, of=of)
     if cfg.store == "zip":
         store.pack(share)
     if "evaluate" in cfg.stages:

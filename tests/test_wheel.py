@@ -16,9 +16,8 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import catome, torch
 assert catome.__file__.startswith(sys.argv[1]), catome.__file__
-found, _ = catome.match(
-    torch.randn(2, 64, 8), catome.destination_tokens(8, 8, 2), catome.Ratio(0.5), images=1
-)
+corners = catome.destination_tokens(8, 8, 2)
+found, _ = catome.match(torch.randn(2, 64, 8), corners, catome.Ratio(0.5))
 assert found.unmerge(found.merge(torch.randn(2, 64, 8))).shape == (2, 64, 8)
 try:
     catome.apply(torch.nn.Linear(1, 1), catome.TokenMerging(select=catome.Ratio(0.5)))

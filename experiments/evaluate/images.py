@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -27,7 +28,16 @@ def read_image(path: Path) -> Image.Image:
         ConfigError: the file is no image or not whole; the message names it.
     """
     try:
-        with opened(path) as file, Image.open(file) as picture:
+        with opened(path) as file:
+            return decoded(file, str(path))
+    except OSError as error:
+        raise unreadable(str(path), error) from error
+
+
+def decoded(file: BinaryIO, name: str) -> Image.Image:
+    """`read_image` of an open file, which messages call `name`."""
+    try:
+        with Image.open(file) as picture:
             image = ImageOps.exif_transpose(picture)
             if image.mode.startswith("I;16") or image.mode == "I":
                 # PIL clips 16-bit values to 255 when it converts them; keep the upper byte.
@@ -39,8 +49,12 @@ def read_image(path: Path) -> Image.Image:
                 return Image.alpha_composite(white, image).convert("RGB")
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{path}: cannot be read as an image ({reason})") from error
+        raise unreadable(name, error) from error
+
+
+def unreadable(name: str, error: Exception) -> ConfigError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ConfigError(f"{name}: cannot be read as an image ({reason})")
 
 
 @dataclass(frozen=True)

@@ -32,17 +32,6 @@ class Chosen:
     source: str
 
 
-class _Named(io.BytesIO):
-    """Content from an archive that an error message can name."""
-
-    def __init__(self, content: bytes, name: str):
-        super().__init__(content)
-        self.label = name
-
-    def __str__(self) -> str:
-        return self.label
-
-
 def write_set(
     source: Source, chosen: list[Chosen], out: Path, how: dict[str, Any], facts: dict[str, Any]
 ) -> int:
@@ -133,11 +122,11 @@ def _write_png(
 ) -> tuple[str, str]:
     """Prepare one photograph; SHA-256 of the PNG and of the photograph."""
     # Imported here: it comes with torch, which no message about a wrong setting should wait for.
-    from experiments.evaluate.images import read_image, reference_preparation
+    from experiments.evaluate.images import decoded, reference_preparation
 
     content = source.read(chosen.source)
     try:
-        image = read_image(_Named(content, f"{source.name}/{chosen.source}"))
+        image = decoded(io.BytesIO(content), f"{source.name}/{chosen.source}")
     except ValueError as error:
         raise PrepareError(f"src: {error}") from error
     # A photograph that keeps its size is cropped to a square.

@@ -50,7 +50,7 @@ BAD = {
     "stages=[paint]": ["stages=paint", "generate, evaluate, time, report"],
     "stages=[]": ["stages=[]", "generate"],
     "debug=all": ["debug=all", "row"],
-    "+experiment=ablation_cache plan=cost": ["plan=cost", "power"],
+    "+experiment=ablation_cache plan=prices": ["plan=prices", "power"],
     "plan=power": ["plan=power", "+experiment"],
     "+experiment=ablation_cache plan=power": ["plan=power", "finished pilot"],
     "power.probability=much": ["power.probability=much", "> 0 and < 1"],
