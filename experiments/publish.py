@@ -27,7 +27,6 @@ FILES = (
     "metrics.json",
     "protocol.json",
     "per_image.csv",
-    "report.html",
     "table.csv",
     "table.md",
     "table.tex",
