@@ -112,6 +112,7 @@ def check(cfg: DictConfig, elsewhere: bool = False) -> None:
     if not elsewhere:
         device(cfg)
     require_choice("store", cfg.store, ("files", "zip"))
+    require_integer("pictures", cfg.pictures, 0)
     require_integer("keep_images", cfg.keep_images, 1, optional=True)
     if not isinstance(cfg.wait, bool):
         raise bad("wait", cfg.wait, "must be true or false")

@@ -27,6 +27,7 @@ FILES = (
     "metrics.json",
     "protocol.json",
     "per_image.csv",
+    "report.html",
     "table.csv",
     "table.md",
     "table.tex",

@@ -199,6 +199,7 @@ def flat(cfg: DictConfig) -> dict[str, Any]:
         "wait",
         "store",
         "keep_images",
+        "pictures",
         "plan",
         "power",
     )
@@ -370,6 +371,7 @@ def experiment_record(cfg: DictConfig, rows: list[str]) -> dict[str, Any]:
         "rows": rows,
         "varied": sorted(varied),
         "columns": list(cfg.columns),
+        "pictures": cfg.pictures,
         "notes": notes(cfg),
         "protocol": OmegaConf.select(cfg, "protocol.name"),
         "departures": protocols.departures(cfg),

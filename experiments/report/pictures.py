@@ -13,7 +13,7 @@ from experiments.evaluate.images import read_image
 from experiments.report.run_folder import Row, Run, row_label
 
 BUDGET = 10 * 2**20  # bytes of all embedded pictures together
-PROMPTS = 48  # at most
+PROMPTS = 48  # at most, unless the run says otherwise
 LOSSLESS = 256  # pixels a side up to which pictures are embedded as they are
 LARGEST = 512
 
@@ -22,13 +22,16 @@ def pictures_of(run: Run) -> dict[str, Any]:
     """{"rows": [{name, label}], "prompts": [{text, seed, psnr {row: dB}, images {row: data URI}}],
     "lossless"}: half of the prompts as listed, half the ones that suffered most by PSNR.
 
-    As many prompts as BUDGET allows; a row that lacks an image lacks its entry.
+    As many prompts as the run wants and BUDGET allows; a row that lacks an image lacks its entry.
     """
     rows = [row for row in run.rows if run.painted.get(row.name) and not row.failed]
     listed = run.manifest.get("prompts") or []
     psnr = psnr_by_image(run)
+    most = run.experiment.get("pictures", PROMPTS)
     prompts, spent, lossless = [], 0, True
     for index in in_turns(range(len(listed)), worst_first(listed, psnr)):
+        if len(prompts) == most:
+            break
         prompt = listed[index]
         images = {}
         for row in rows:
@@ -37,7 +40,7 @@ def pictures_of(run: Run) -> dict[str, Any]:
                 lossless &= max(image.size) <= LOSSLESS
                 images[row.name] = data_uri(image)
         size = sum(map(len, images.values()))
-        if prompts and (spent + size > BUDGET or len(prompts) == PROMPTS):
+        if prompts and spent + size > BUDGET:
             break
         if not images:
             continue
@@ -86,13 +89,13 @@ def in_turns(*lists) -> list[int]:
 
 
 def data_uri(image: Image.Image) -> str:
-    """PNG where it is small, else a JPEG of at most LARGEST pixels a side; without metadata."""
+    """Lossless WebP where it is small, else a JPEG of at most LARGEST pixels; no metadata."""
     plain = Image.new("RGB", image.size)
     plain.paste(image)
     buffer = io.BytesIO()
     if max(image.size) <= LOSSLESS:
-        plain.save(buffer, "PNG", optimize=True)
-        kind = "png"
+        plain.save(buffer, "WEBP", lossless=True, quality=100, method=6)
+        kind = "webp"
     else:
         plain.thumbnail((LARGEST, LARGEST))
         plain.save(buffer, "JPEG", quality=90)
