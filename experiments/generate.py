@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +91,8 @@ def paint(
 ) -> int:
     """Paint the missing images, batch by batch; returns how many were painted.
 
-    Each PNG appears whole, right after its batch: an interruption loses the batch in flight. Rows
+    Each PNG appears whole, encoded and written while the next batch is painted: an interruption
+    loses the batch in flight, a kill also what of the one before was not written yet. Rows
     whose images depend on each other are painted from the first to the last or not at all. Where
     the device's memory does not suffice the batch is halved for the rest of the row; the size is
     in each image's record.
@@ -100,6 +102,7 @@ def paint(
             larger, so that rows with more replicates have the same batches.
 
     Raises:
+        OSError: an image could not be written.
         RowFailed: some images could not be painted, at the second try neither; the others are.
         torch.OutOfMemoryError: a single image does not fit.
         KeyboardInterrupt: asked to stop; after the batch in flight, or at once if asked twice.
@@ -118,7 +121,9 @@ def paint(
         method.attach(pipe, record=True, on_match=on_match) as attached,
         tqdm(total=len(missing), desc=label, unit="image") as progress,
         stopping_after_the_batch() as asked,
+        ThreadPoolExecutor(1) as writer,
     ):
+        writing: list[Future] = []
         batch = min(cfg.generation.batch_size, of or images_of_a_replicate(prompts))
         work = Painting(cfg, pipe, method, attached, batch)
         while done < len(missing):
@@ -132,13 +137,20 @@ def paint(
                 torch.cuda.empty_cache()
                 log.warning("%s: out of memory, the batch is now %d", label, work.batch)
                 continue
-            for prompt, image, fact in painted:
-                store.write(prompt, image, {**where, "batch_size": work.batch, **fact})
+            results_of(writing)
+            writing = [
+                writer.submit(
+                    store.write, prompt, image, {**where, "batch_size": work.batch, **fact}
+                )
+                for prompt, image, fact in painted
+            ]
             done += len(part)
             progress.update(len(part))
             if asked.is_set() and done < len(missing):
+                results_of(writing)
                 log.warning("%s: stopped, %d of %d painted", label, done, len(missing))
                 raise KeyboardInterrupt
+        results_of(writing)
     if work.failed:
         first, why = next(iter(work.failed.items()))
         raise RowFailed(
@@ -146,6 +158,16 @@ def paint(
             f"“{first.text}” (seed {first.seed}): {why}"
         )
     return done
+
+
+def results_of(writing: list[Future]) -> None:
+    """Wait for the images of a batch.
+
+    Raises:
+        OSError: of the first that could not be written.
+    """
+    for written in writing:
+        written.result()
 
 
 def images_of_a_replicate(prompts: list[Prompt]) -> int:

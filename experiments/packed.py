@@ -1,23 +1,33 @@
 """Finished images packed in uncompressed zips, for file systems that count files.
 
 A zip lies in the painter's folder beside the loose images. It appears whole and is never changed;
-`<zip>/<key>.png` is then the path of an image, which `opened` and `container` understand.
+`<zip>/<key>.png` is then the path of an image, which `opened`, `at_start` and `container`
+understand. What is known of a zip is kept in arrays: there may be millions of images.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 import zipfile
-from collections.abc import Iterator
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
-PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
-PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
+import numpy as np
+
+from experiments.png import is_whole
+
+KEY = 20  # characters of an image's key
 HEADER, LENGTHS = 30, struct.Struct("<26xHH")  # of a zip member, without its name and extra field
+
+
+class Index(NamedTuple):
+    """The whole images of a zip: keys (sorted), position of the first byte, length in bytes."""
+
+    keys: np.ndarray
+    begins: np.ndarray
+    sizes: np.ndarray
 
 
 class Packs:
@@ -25,22 +35,37 @@ class Packs:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._forget()
+
+    def _forget(self) -> None:
         self._zips: list[Path] = []
-        self._where: dict[str, int] = {}  # position in _zips
+        self._keys = np.array([], f"S{KEY}")
+        self._where = np.array([], np.int32)  # positions in _zips
 
     def refresh(self) -> None:
-        """Look for zips that others have added since."""
+        """Look for zips that others have added or removed since."""
         if set(self._zips) - (found := set(self.folder.glob("*.zip"))):
-            self._zips, self._where = [], {}
-        for path in sorted(found - set(self._zips)):
-            for key in whole_members(path):
-                self._where[key] = len(self._zips)
-            self._zips.append(path)
+            self._forget()
+        fresh = sorted(found - set(self._zips))
+        if not fresh:
+            return
+        added = [index_of(path).keys for path in fresh]
+        where = [np.full(len(keys), len(self._zips) + i, np.int32) for i, keys in enumerate(added)]
+        keys = np.concatenate([self._keys, *added])
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._where = keys[order], np.concatenate([self._where, *where])[order]
+        self._zips += fresh
 
     def path(self, key: str) -> Path | None:
         """Of an image that is there and whole."""
-        position = self._where.get(key)
-        return None if position is None else self._zips[position] / f"{key}.png"
+        position = position_of(self._keys, key)
+        return None if position is None else self._zips[self._where[position]] / f"{key}.png"
+
+
+def position_of(keys: np.ndarray, key: str) -> int | None:
+    wanted = key.encode()
+    position = int(np.searchsorted(keys, wanted))
+    return position if position < len(keys) and keys[position] == wanted else None
 
 
 def write_zip(path: Path, images: list[Path]) -> None:
@@ -50,25 +75,35 @@ def write_zip(path: Path, images: list[Path]) -> None:
             archive.write(image, image.name)
 
 
-def whole_members(path: Path) -> Iterator[str]:
-    """Keys of the PNGs in a zip that have their end; none of a zip that cannot be read."""
+def index_of(path: Path) -> Index:
+    """Of the PNGs in a zip that have their end; empty for a zip that cannot be read."""
+    try:
+        return _index(path, path.stat().st_mtime_ns)
+    except OSError:
+        return _index_of([])
+
+
+@lru_cache(maxsize=4096)
+def _index(path: Path, changed: int) -> Index:
+    found = []
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             for member in archive.infolist():
                 file.seek(member.header_offset)
                 name, extra = LENGTHS.unpack(file.read(HEADER))
-                file.seek(member.header_offset + HEADER + name + extra)
-                if is_whole(file, member.file_size):
-                    yield member.filename.removesuffix(".png")
+                begin = member.header_offset + HEADER + name + extra
+                file.seek(begin)
+                key = member.filename.removesuffix(".png").encode()
+                if len(key) == KEY and is_whole(file, member.file_size):
+                    found.append((key, begin, member.file_size))
     except (OSError, zipfile.BadZipFile, struct.error):
-        return
+        pass
+    return _index_of(sorted(found))
 
 
-def is_whole(file: BinaryIO, size: int) -> bool:
-    """Whether a PNG of `size` bytes begins here and has its end."""
-    begin = file.read(len(PNG_BEGIN))
-    file.seek(size - len(PNG_BEGIN) - len(PNG_END), os.SEEK_CUR)
-    return begin == PNG_BEGIN and file.read(len(PNG_END)) == PNG_END
+def _index_of(found: list[tuple[bytes, int, int]]) -> Index:
+    keys, begins, sizes = zip(*found, strict=True) if found else ((), (), ())
+    return Index(np.array(keys, f"S{KEY}"), np.array(begins, np.int64), np.array(sizes, np.int64))
 
 
 def opened(path: Path) -> BinaryIO:
@@ -79,11 +114,26 @@ def opened(path: Path) -> BinaryIO:
     """
     if not is_packed(path):
         return path.open("rb")
-    status = path.parent.stat()
-    try:
-        return BytesIO(_archive(path.parent, status.st_mtime_ns, os.getpid()).read(path.name))
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise FileNotFoundError(2, f"not in the zip ({error})", str(path)) from error
+    with at_start(path) as file:
+        index = index_of(path.parent)
+        return BytesIO(file.read(index.sizes[position_of(index.keys, path.stem)]))
+
+
+def at_start(path: Path) -> BinaryIO:
+    """The file that holds an image, at the image's first byte: to read no more than is needed.
+
+    Raises:
+        OSError: it is not there.
+    """
+    if not is_packed(path):
+        return path.open("rb")
+    index = index_of(path.parent)
+    position = position_of(index.keys, path.stem)
+    if position is None:
+        raise FileNotFoundError(2, "not in the zip, or not whole", str(path))
+    file = path.parent.open("rb")
+    file.seek(index.begins[position])
+    return file
 
 
 def container(path: Path) -> Path:
@@ -98,9 +148,3 @@ def loose(path: Path) -> Path:
 
 def is_packed(path: Path) -> bool:
     return path.parent.suffix == ".zip"
-
-
-@lru_cache(maxsize=4)
-def _archive(path: Path, changed: int, process: int) -> zipfile.ZipFile:
-    """Kept open, as its list is long; a forked worker must not share the position in the file."""
-    return zipfile.ZipFile(path)

@@ -38,6 +38,7 @@ from experiments.config import (
 from experiments.evaluate.context import hash_index
 from experiments.evaluate.hashes import known_hashes
 from experiments.explain.equivalents import equivalents_of
+from experiments.facts import image_facts
 from experiments.report import write_report
 from experiments.store import (
     ImageStore,
@@ -151,22 +152,6 @@ def image_store(cfg: DictConfig, pipe, method, chosen: list[Prompt]) -> ImageSto
             "prompts": digest([[p.text, p.seed] for p in chosen]),
         }
     return ImageStore(results_root(cfg), identity)
-
-
-def image_facts(store: ImageStore, chosen: list[Prompt]) -> dict[str, Any]:
-    """From the records in a row's images: the mean share of source tokens merged, and on what
-    devices, in what batches, with which versions they were painted."""
-    shares, painted_on = [], {}
-    for record in filter(None, map(store.record, chosen)):
-        if "merged_share" in record:
-            shares.append(record["merged_share"])
-        facts = {"device": record["device"], "batch_size": record["batch_size"]}
-        for key, value in (facts | record["versions"]).items():
-            painted_on.setdefault(key, set()).add(value)
-    return {
-        "merged_share": sum(shares) / len(shares) if shares else None,
-        "painted_on": {key: sorted(values) for key, values in painted_on.items()},
-    }
 
 
 def warn_of_other_painters(cfg: DictConfig, store: ImageStore, name: str) -> None:

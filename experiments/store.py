@@ -25,7 +25,8 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from experiments.packed import Packs, is_whole, opened, write_zip
+from experiments.packed import Packs, at_start, write_zip
+from experiments.png import is_whole, read_text
 
 TEXT_KEY = "catome"
 UNFINISHED = 3600  # seconds after which nobody can still be writing a file
@@ -137,7 +138,7 @@ class ImageStore:
             return self._unkept[prompt.key]
         try:
             return read_record(self.path(prompt))
-        except (OSError, KeyError, SyntaxError):
+        except (OSError, KeyError, ValueError):
             return None
 
     def write_identity(self) -> None:
@@ -238,11 +239,12 @@ def read_record(path: Path) -> dict:
     """What `ImageStore.write` put into an image's text chunk, without decoding the picture.
 
     Raises:
-        OSError, SyntaxError: no PNG.
+        OSError: not there.
+        ValueError: not a PNG, or damaged.
         KeyError: not one of ours.
     """
-    with opened(path) as file, Image.open(file, formats=["PNG"]) as image:
-        return json.loads(image.info[TEXT_KEY])
+    with at_start(path) as file:
+        return json.loads(read_text(file, TEXT_KEY))
 
 
 def differing_keys(one: dict, other: dict, prefix: str = "") -> list[str]:

@@ -1,0 +1,23 @@
+"""What the records in a row's images say together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.store import ImageStore, Prompt
+
+
+def image_facts(store: ImageStore, chosen: list[Prompt]) -> dict[str, Any]:
+    """From the records in a row's images: the mean share of source tokens merged, and on what
+    devices, in what batches, with which versions they were painted."""
+    shares, painted_on = [], {}
+    for record in filter(None, map(store.record, chosen)):
+        if "merged_share" in record:
+            shares.append(record["merged_share"])
+        facts = {"device": record["device"], "batch_size": record["batch_size"]}
+        for key, value in (facts | record["versions"]).items():
+            painted_on.setdefault(key, set()).add(value)
+    return {
+        "merged_share": sum(shares) / len(shares) if shares else None,
+        "painted_on": {key: sorted(values) for key, values in painted_on.items()},
+    }
