@@ -11,7 +11,7 @@ def image_facts(store: ImageStore, chosen: list[Prompt]) -> dict[str, Any]:
     """From the records in a row's images: the mean share of source tokens merged, and on what
     devices, in what batches, with which versions they were painted."""
     shares, painted_on = [], {}
-    for record in filter(None, map(store.record, chosen)):
+    for record in filter(None, store.records(chosen)):
         if "merged_share" in record:
             shares.append(record["merged_share"])
         facts = {"device": record["device"], "batch_size": record["batch_size"]}

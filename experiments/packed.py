@@ -41,6 +41,7 @@ class Packs:
         self._zips: list[Path] = []
         self._keys = np.array([], f"S{KEY}")
         self._where = np.array([], np.int32)  # positions in _zips
+        self._begins = np.array([], np.int64)
 
     def refresh(self) -> None:
         """Look for zips that others have added or removed since."""
@@ -49,17 +50,26 @@ class Packs:
         fresh = sorted(found - set(self._zips))
         if not fresh:
             return
-        added = [index_of(path).keys for path in fresh]
-        where = [np.full(len(keys), len(self._zips) + i, np.int32) for i, keys in enumerate(added)]
-        keys = np.concatenate([self._keys, *added])
+        added = [index_of(path) for path in fresh]
+        where = [np.full(len(a.keys), len(self._zips) + i, np.int32) for i, a in enumerate(added)]
+        keys = np.concatenate([self._keys, *(a.keys for a in added)])
         order = np.argsort(keys, kind="stable")
-        self._keys, self._where = keys[order], np.concatenate([self._where, *where])[order]
+        self._keys = keys[order]
+        self._where = np.concatenate([self._where, *where])[order]
+        self._begins = np.concatenate([self._begins, *(a.begins for a in added)])[order]
         self._zips += fresh
 
     def path(self, key: str) -> Path | None:
         """Of an image that is there and whole."""
+        found = self.find(key)
+        return None if found is None else found[0] / f"{key}.png"
+
+    def find(self, key: str) -> tuple[Path, int] | None:
+        """The zip of an image that is there and whole, and the image's first byte in it."""
         position = position_of(self._keys, key)
-        return None if position is None else self._zips[self._where[position]] / f"{key}.png"
+        if position is None:
+            return None
+        return self._zips[self._where[position]], int(self._begins[position])
 
 
 def position_of(keys: np.ndarray, key: str) -> int | None:

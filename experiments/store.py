@@ -16,11 +16,11 @@ import os
 import time
 import uuid
 import zipfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -140,6 +140,25 @@ class ImageStore:
             return read_record(self.path(prompt))
         except (OSError, KeyError, ValueError):
             return None
+
+    def records(self, prompts: list[Prompt]) -> Iterator[dict | None]:
+        """`record` of each; a zip is opened once."""
+        with ExitStack() as stack:
+            zips: dict[Path, BinaryIO] = {}
+            for prompt in prompts:
+                found = None if prompt.key in self._unkept else self._packs.find(prompt.key)
+                if found is None:
+                    yield self.record(prompt)
+                    continue
+                path, begin = found
+                if path not in zips:
+                    zips[path] = stack.enter_context(path.open("rb"))
+                zips[path].seek(begin)
+                try:
+                    record = json.loads(read_text(zips[path], TEXT_KEY))
+                except (KeyError, ValueError):
+                    record = None
+                yield record
 
     def write_identity(self) -> None:
         path = self.folder / "painter.json"

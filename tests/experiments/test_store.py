@@ -165,6 +165,9 @@ def test_images_left_out_count_as_done_and_keep_their_records(store, packed):
     again = ImageStore(store.folder.parents[1], store.identity)
     assert again.missing(prompts) == []
     assert [again.record(p)["merged_share"] for p in prompts] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    stranger = Prompt("a dog", 0)
+    records = list(again.records([*prompts, stranger]))
+    assert records == [again.record(p) for p in prompts] + [None]
     row = again.painted("row", prompts)
     assert [row.left_out.get(path) for path in row.images] == [None, None, *hashes]
     assert [is_there(path) for path in row.images] == [True, True, False, False, False]
