@@ -132,6 +132,15 @@ def test_nan_is_noticed_behind_the_decoder(row, monkeypatch):
     assert kept.size == (128, 128)
 
 
+@pytest.fixture
+def in_the_foreground():
+    """Ctrl-C as a terminal's process has it; in the background of a script it may be ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("in_the_foreground")
 def test_ctrl_c_waits_for_the_batch_in_flight(row, pipeline_that):
     before = signal.getsignal(signal.SIGINT)
 
@@ -145,6 +154,7 @@ def test_ctrl_c_waits_for_the_batch_in_flight(row, pipeline_that):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.usefixtures("in_the_foreground")
 def test_a_second_ctrl_c_stops_at_once(row, pipeline_that):
     def interrupt(prompts):
         os.kill(os.getpid(), signal.SIGINT)
