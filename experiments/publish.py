@@ -2,8 +2,8 @@
 
     python -m experiments.publish run=results/runs/toy/reference out=results/toy
 
-Takes the tables, plots, scores, timings, row records and the features that the scores were
-computed from. Called again while a run goes on, it adds the rows finished since.
+Takes the tables, plots, scores, timings, row records, found schedules and the features that the
+scores were computed from. Called again while a run goes on, it adds the rows finished since.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ FILES = (
     "experiment.json",
     "manifest.json",
     "metrics.json",
+    "pair_overlap.csv",
     "protocol.json",
     "per_image.csv",
     "report.html",
+    "similarity.csv",
     "table.csv",
     "table.md",
     "table.tex",
@@ -48,8 +50,9 @@ def publish(run: Path, out: Path, results: Path) -> list[Path]:
     for name in FILES:
         if (run / name).is_file():
             copy(run / name, out / name)
-    for source in sorted((run / "plots").glob("*")):
-        copy(source, out / "plots" / source.name)
+    for folder in ("plots", "schedules"):
+        for source in sorted((run / folder).glob("*.*")):
+            copy(source, out / folder / source.name)
     measured = Scores.load(run).per_image if (run / "metrics.json").is_file() else None
     painted = read_json(run / "painted.json") if (run / "painted.json").is_file() else {}
     for source in sorted((run / "rows").glob("*.json")):

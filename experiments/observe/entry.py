@@ -25,6 +25,7 @@ def observe(cfg: DictConfig) -> None:
     table = OBSERVATIONS[name](cfg, chosen, folder)
     pipe = pipelines.load(cfg)
     write_json(folder / "manifest.json", prompts.manifest(chosen, rule, pipe.tokenizer))
+    write_json(folder / "experiment.json", runner.experiment_record(cfg, []))
     write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     options, method = cfg.generation, cfg.method
     selection = "ratio" if method.get("threshold") is None else "threshold"
