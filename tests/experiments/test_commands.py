@@ -239,11 +239,12 @@ def test_official_rows_are_repainted_whole(results):
 
 
 def test_wandb_offline(results):
-    """A group of a run a row, which wandb's own command would upload."""
-    tracked, key = results / "tracked", "0123456789" * 4
+    """A group of a run a row, which wandb's own command would upload; no secret is kept."""
+    tracked, key, token = results / "tracked", "0123456789" * 4, "hf_" + "abcdefghij" * 3
     done = run_command(
         "tracking=wandb", "+experiment=compare_methods", "rows=[baseline,ca_tome]", *QUICK,
-        f"results={tracked}", "stages=[generate,evaluate,report]", env={"WANDB_API_KEY": key},
+        f"results={tracked}", "stages=[generate,evaluate,report]",
+        env={"WANDB_API_KEY": key, "HF_TOKEN": token},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "not logged" not in done.stderr
@@ -259,8 +260,10 @@ def test_wandb_offline(results):
     )  # fmt: skip
     for run in runs:
         assert run.name in listed.stdout + listed.stderr
-    kept = [p for p in tracked.rglob("*") if p.is_file() and key.encode() in p.read_bytes()]
-    assert kept == []
+    files = [p.read_bytes() for p in tracked.rglob("*") if p.is_file()]
+    for secret in (key, token):
+        assert secret not in done.stdout + done.stderr
+        assert not any(secret.encode() in content for content in files)
 
 
 def test_a_missing_login_is_a_warning(results):
