@@ -185,6 +185,7 @@ def kill_tasks(results):
                 os.kill(int(path.parent.name), signal.SIGKILL)
 
 
+@pytest.mark.timeout(1200)  # a slow machine is asked to stop several times
 def test_a_task_out_of_time_goes_on_in_a_new_one(slurm, tmp_path):
     """SLURM warns of the limit up to half a minute early: this task is asked to stop while it
     paints, is requeued, and completes."""
@@ -192,7 +193,7 @@ def test_a_task_out_of_time_goes_on_in_a_new_one(slurm, tmp_path):
         slurm, tmp_path, "rows=[baseline]", "prompts.limit=40", "prompts.scenes=40",
         "generation.batch_size=1",
         "generation.steps=30", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=60",
-        "hydra.launcher.max_num_timeout=20", "stages=[generate,report]", timeout=550,
+        "hydra.launcher.max_num_timeout=20", "stages=[generate,report]", timeout=1100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "images").rglob("*.png"))) == 40
