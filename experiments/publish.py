@@ -1,9 +1,9 @@
-"""Copy what is worth keeping of a run into the repository: figures, not pictures.
+"""Copy what is worth keeping of a run into the repository: figures and the report, no image files.
 
     python -m experiments.publish run=results/runs/toy/reference out=results/toy
 
-Takes the tables, plots, scores, timings, row records, found schedules and the features that the
-scores were computed from. Called again while a run goes on, it adds the rows finished since.
+Takes the tables, report, plots, scores, timings, row records, found schedules and the features that
+the scores were computed from. Called again while a run goes on, it adds the rows finished since.
 """
 
 from __future__ import annotations

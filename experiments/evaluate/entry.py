@@ -59,8 +59,8 @@ def evaluate_rows(
         device: torch's name of the device on which features are computed.
 
     Raises:
-        ConfigError: a setting that cannot be, or weights that cannot be loaded.
-        ConfigError: an image that is missing, cannot be read or has another size than its pair.
+        ConfigError: a setting that cannot be, weights that cannot be loaded, or an image that is
+            missing, cannot be read or has another size than its pair.
     """
     settings = check_metrics(metrics)
     scores = Scores.of(rows)

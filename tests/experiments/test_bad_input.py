@@ -38,6 +38,8 @@ BAD = {
     "method.refresh=[0,1.5]": ["method.checkpoints=", "integers"],
     "method.refresh=config9": ["method.refresh=config9", "config3", "every5"],
     "method=ca_tome method.ratio=0.3": ["method.ratio=0.3", "method", "exactly one"],
+    "pictures=-1": ["pictures=-1", "integer >= 0"],
+    "keep_images=0": ["keep_images=0", "integer >= 1"],
     "method.cache=official": ["method.cache=", "Checkpoints"],
     "method.count=row": ["method.count=", "image", "batch"],
     "method.merge=[attn3]": ["method.merge=", "attn1"],
