@@ -17,8 +17,6 @@ class MergeMap:
     Attributes:
         rows: batch rows B.
         tokens: tokens in a row N.
-        count: merged sources of each row.
-        length: tokens in a row of the short sequence L = N - count.
         destinations: (D,) tokens that are destinations, the same in all rows.
         destination_rows: (B * D,) the same in flat indices of (B, N).
         unmerged: (B * (L - D),) flat indices of (B, N).
@@ -26,12 +24,12 @@ class MergeMap:
         target: (M,) where each of them goes, flat indices of (B, D).
         size: (B * D, 1) tokens that a destination becomes the mean of, fp32.
         restored: (B * N,) where every token's output is found, flat indices of (B, L).
+        count: merged sources of each row.
+        length: tokens in a row of the short sequence L = N - count.
     """
 
     rows: int
     tokens: int
-    count: int
-    length: int
     destinations: Tensor
     destination_rows: Tensor
     unmerged: Tensor
@@ -82,8 +80,6 @@ class MergeMap:
         return MergeMap(
             rows,
             tokens,
-            count,
-            length,
             destinations,
             destination_rows,
             source_rows[:, count:].flatten(),
@@ -92,6 +88,15 @@ class MergeMap:
             size[:, None],
             restored,
         )
+
+    # Of a tensor's size, and not fields, so that a compiled graph can hold for any count.
+    @property
+    def count(self) -> int:
+        return self.merged.shape[0] // self.rows
+
+    @property
+    def length(self) -> int:
+        return self.tokens - self.count
 
     @property
     def device(self) -> torch.device:

@@ -13,7 +13,9 @@ from experiments.config import DTYPES
 
 TOKENS, CHANNELS = (1024, 4096, 16384), (320, 640)
 KINDS = ("match", "merge", "unmerge", "merge + unmerge")
-GROUPS = ("operations", "block", "unet", "adaptive", "nothing", "generation", "memory")
+GROUPS = (
+    "operations", "block", "unet", "adaptive", "nothing", "compiled", "generation", "memory",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def cells(dtype: str) -> list[Cell]:
     listed += [
         Cell("adaptive", ("sd15", 512, dtype), turns=6),
         Cell("nothing", ("sd15", 512, dtype), full=True),
+        Cell("compiled", ("sd15", 512, dtype), full=True, turns=10),
         Cell("unet", ("sd15", 1024, 0.5, dtype), full=True, turns=6),
         Cell("unet", ("sdxl", 1024, 0.5, dtype), full=True, turns=6),
         Cell("memory", ("sd15", 1024, dtype), full=True),
@@ -77,6 +80,10 @@ def measure_nothing(where: torch.device, turns: int, architecture, pixels, dtype
     return unets.nothing(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
 
 
+def measure_compiled(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
+    return unets.compiled(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+
+
 def measure_generation(where: torch.device, turns: int) -> Any:
     return generation.generations(where, turns)
 
@@ -91,6 +98,7 @@ MEASURE: dict[str, Callable[..., Any]] = {
     "unet": measure_unet,
     "adaptive": measure_adaptive,
     "nothing": measure_nothing,
+    "compiled": measure_compiled,
     "generation": measure_generation,
     "memory": measure_memory,
 }

@@ -16,6 +16,7 @@ HEADS = {
     "unet": ("U-Net", "pixels", "ratio", "dtype"),
     "adaptive": ("U-Net", "pixels", "dtype"),
     "nothing": ("U-Net", "pixels", "dtype"),
+    "compiled": ("U-Net", "pixels", "dtype"),
     "generation": (),
     "memory": ("U-Net", "pixels", "dtype"),
 }
@@ -25,6 +26,7 @@ TITLES = {
     "unet": "One U-Net evaluation at a fixed ratio",
     "adaptive": "One U-Net evaluation at a threshold",
     "nothing": "One U-Net evaluation, attached but merging nothing",
+    "compiled": "One U-Net evaluation at ratio 0.5, blocks by torch.compile and without",
     "generation": "Toy world, 20 PLMS steps end to end, matched every 5",
     "memory": "Peak memory of an evaluation, GiB",
 }
@@ -48,6 +50,12 @@ RATIOS = {
         ("free / re-using", variants.FREE, variants.REUSE),
     ),
     "nothing": (("attached / unpatched", variants.NOTHING, variants.UNPATCHED),),
+    "compiled": (
+        ("unpatched / compiled", variants.UNPATCHED, variants.COMPILED),
+        ("compiled: unpatched / matching", variants.COMPILED, variants.COMPILED_MATCH),
+        ("compiled: unpatched / re-using", variants.COMPILED, variants.COMPILED_REUSE),
+        ("unpatched / re-using", variants.UNPATCHED, variants.REUSE),
+    ),
     "generation": (
         ("ca_tome / catome", CA_TOME, OURS),
         ("unpatched / ca_tome", variants.UNPATCHED, CA_TOME),

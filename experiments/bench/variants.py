@@ -20,6 +20,8 @@ from experiments.explain.free_merge import Counter, Dropping
 
 UNPATCHED, FREE = "unpatched", "free merge"
 TOMESD, CA_TOME_MATCH, CA_TOME_REUSE = "tomesd", "ca_tome matching", "ca_tome re-using"
+COMPILED, COMPILED_MATCH = "unpatched compiled", "catome matching compiled"
+COMPILED_REUSE = "catome re-using compiled"
 MATCH, REUSE, NOTHING = "catome matching", "catome re-using", "catome merging nothing"
 MATCHED_ONCE = catome.Checkpoints([0])
 

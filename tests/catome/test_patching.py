@@ -103,7 +103,7 @@ def test_a_refused_method_leaves_the_old_one(unet):
 def test_merging_nothing_changes_nothing(unet, evaluate, select, monkeypatch):
     untouched = evaluate(unet)
     if select.merges_nothing:
-        monkeypatch.setattr("catome.patch.match_images", None)  # not even called
+        monkeypatch.setattr("catome.hooks.match_images", None)  # not even called
     handle = apply(unet, TokenMerging(select), record=True)
     assert torch.equal(evaluate(unet), untouched)
     assert {r.tokens_out for r in handle.records} == {(64, 64)}

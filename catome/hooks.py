@@ -1,0 +1,190 @@
+"""What the hooks of a patched U-Net do.
+
+torch.compile must not trace what differs between evaluations (their number, the random
+destinations, whether blocks match), or it would compile anew at each: those hooks run outside, and
+hand the hooks inside a match to use, which are tensor operations alone. A module with its hooks is
+compiled by the frame, so that a compiled block stays one graph (`fullgraph=True`).
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from .matching import destination_tokens, match_blindly, match_images, pattern_generator
+from .merge_map import MergeMap
+from .recorder import Record
+from .selection import Threshold
+
+if TYPE_CHECKING:
+    from .patch import Handle
+
+
+class Evaluation:
+    """The hook of the U-Net."""
+
+    def __init__(self, handle: "Handle"):
+        self.handle = handle
+
+    @torch.compiler.disable
+    def begin(self, unet: nn.Module, args: tuple, kwargs: dict) -> None:
+        self.handle.begin_evaluation(kwargs["timestep"] if "timestep" in kwargs else args[1])
+
+
+class Grid:
+    """Tells the blocks of a Transformer2DModel the height and width of their token grid."""
+
+    def __init__(self, blocks: list["Block"]):
+        self.blocks = blocks
+
+    @torch.compiler.disable
+    def read(self, transformer: nn.Module, args: tuple, kwargs: dict) -> None:
+        height, width = _hidden_states(args, kwargs).shape[-2:]
+        for block in self.blocks:
+            block.grid = (height, width)
+
+
+class Block:
+    """The hooks of one BasicTransformerBlock and the match it holds."""
+
+    def __init__(self, handle: "Handle", name: str, block: nn.Module):
+        self.handle = handle
+        self.name = name
+        self.grid = None
+        self.inside = False  # a module is called from its own hook
+        self.output = None  # what that made
+        self.clear()
+        self.hooks = [block.register_forward_pre_hook(self.enter, with_kwargs=True)]
+        for merged in handle.method.merge:
+            module = getattr(block, merged)
+            if module is not None:  # blocks without cross-attention have no attn2
+                self.hooks += [
+                    module.register_forward_pre_hook(self.shorten, with_kwargs=True),
+                    module.register_forward_hook(self.restore),
+                ]
+
+    def clear(self) -> None:
+        self.held = None  # the last match, see `match_images`
+        self.held_for = None  # the grid and batch it was made for
+        self.maps = None  # the match in use; None leaves the tokens alone
+
+    @torch.compiler.disable
+    def enter(self, block: nn.Module, args: tuple, kwargs: dict) -> None:
+        """Choose the match for this evaluation: the one held, or a new one."""
+        x = _hidden_states(args, kwargs)
+        handle, method, best, matched = self.handle, self.handle.method, None, False
+        if not method.select.merges_nothing:
+            shape = (len(x), *self.grid)
+            matched = self.held_for != shape or method.matches_at(handle.clock.step, self.name)
+            if matched:
+                self.held, best = self._match(x)
+                self.held_for = shape
+            elif self.held is not None and self.held[0].device != x.device:
+                self.held = tuple(one.to(x.device) for one in self.held)
+        merges = self.held is not None and any(one.count for one in self.held)
+        self.maps = self.held if merges else None
+        handle.matched |= matched
+        if handle.recorder is not None:
+            self._record(handle, x, matched, best)
+
+    def shorten(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        """Merge the tokens given to a module."""
+        if self.maps is None or self.inside:
+            return None
+        if kwargs.get("attention_mask") is not None and kwargs.get("encoder_hidden_states") is None:
+            raise ValueError("attention_mask: must be None where self-attention merges tokens")
+        if len(self.maps) > 1:
+            self.output = self._image_by_image(module, args, kwargs)
+            # The module itself still runs: on one token.
+            first = _rows(args, kwargs, len(_hidden_states(args, kwargs)), slice(0, 1))
+            return _with_hidden_states(*first, _hidden_states(*first)[:, :1])
+        x = self.maps[0].merge(_hidden_states(args, kwargs))
+        return _with_hidden_states(args, kwargs, x)
+
+    def restore(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
+        """Give every merged token its destination's output."""
+        if self.maps is None or self.inside:
+            return output
+        if len(self.maps) > 1:
+            output, self.output = self.output, None
+            return output
+        return self.maps[0].unmerge(output)
+
+    def _image_by_image(self, module: nn.Module, args: tuple, kwargs: dict) -> Tensor:
+        """A module's output where images keep different numbers of tokens.
+
+        Each image by itself, so that kernels see its own length and its result is the same to the
+        bit whatever the other images are; padding to the longest would be slower too.
+        """
+        batch, images = len(_hidden_states(args, kwargs)), len(self.maps)
+        outputs = []
+        self.inside = True
+        try:
+            for i, own in enumerate(self.maps):
+                part = _rows(args, kwargs, batch, slice(i, None, images))
+                short = own.merge(_hidden_states(*part))
+                part_args, part_kwargs = _with_hidden_states(*part, short)
+                outputs.append(own.unmerge(module(*part_args, **part_kwargs)))
+        finally:
+            self.inside = False
+        return torch.stack(outputs, dim=1).flatten(0, 1)  # row i shows image i % images
+
+    def _match(self, x: Tensor) -> tuple[tuple[MergeMap, ...] | None, Tensor | None]:
+        method = self.handle.method
+        generator = pattern_generator(method.seed, self.handle.clock.step, self.name)
+        drawn = generator if method.destinations == "random" else None
+        destinations = destination_tokens(*self.grid, method.stride, drawn)
+        if len(destinations) == 0:  # the grid is smaller than a cell
+            return None, None
+        if method.pairing != "similarity":
+            width = self.grid[1]
+            blind = match_blindly(x, destinations, method.select, width, method.pairing, generator)
+            return (blind,), None
+        adaptive = isinstance(method.select, Threshold) and method.count == "image"
+        images = self.handle.images(len(x)) if adaptive else 1
+        return match_images(x, destinations, method.select, images)
+
+    def _record(self, handle: "Handle", x: Tensor, matched: bool, best: Tensor | None) -> None:
+        (height, width), stride = self.grid, handle.method.stride
+        cells = (height // stride) * (width // stride)
+        similarities = pairs = None
+        if best is not None and handle.recorder.similarities:
+            similarities = best.cpu()
+        if matched and self.held is not None and handle.recorder.pairs:
+            pairs = torch.stack([one.assignment for one in self.held], dim=1).flatten(0, 1)
+            pairs = pairs.to("cpu", torch.int32)
+        kept = (x.shape[1],) * len(x)
+        if self.maps is not None:
+            kept = tuple(one.length for one in self.maps) * (len(x) // len(self.maps))
+        handle.recorder.add(
+            Record(
+                generation=handle.clock.generation,
+                step=handle.clock.step,
+                block=self.name,
+                matched=matched,
+                grid=self.grid,
+                sources=x.shape[1] - cells if cells else 0,
+                tokens_in=x.shape[1],
+                tokens_out=kept,
+                similarities=similarities,
+                pairs=pairs,
+            )
+        )
+
+
+def _hidden_states(args: tuple, kwargs: dict) -> Tensor:
+    return args[0] if args else kwargs["hidden_states"]
+
+
+def _with_hidden_states(args: tuple, kwargs: dict, x: Tensor) -> tuple[tuple, dict]:
+    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": x})
+
+
+def _rows(args: tuple, kwargs: dict, batch: int, rows: slice) -> tuple[tuple, dict]:
+    """Arguments of a module for some rows of its batch."""
+
+    def own(value: object) -> object:
+        whole = isinstance(value, Tensor) and value.ndim > 0 and len(value) == batch
+        return value[rows] if whole else value
+
+    return tuple(map(own, args)), {key: own(value) for key, value in kwargs.items()}
