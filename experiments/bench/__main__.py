@@ -5,7 +5,8 @@ python -m experiments.bench full=true           what `make bench-full` runs
 python -m experiments.bench groups=[operations,block] device=cuda dtype=float16
 python -m experiments.bench groups=[block] profile=true    and a torch.profiler trace
 
-groups   operations, block, unet, adaptive, nothing, compiled, generation, memory; null: all
+groups   operations, block, unet, adaptive, nothing, compiled, generation, memory, gpu; null: all
+         that the device can
 turns    how often variants take turns; null: a cell's own number
 out      where cells, `bench.json` and `bench.md` go; a finished cell is not measured again
 device, dtype
@@ -38,9 +39,11 @@ def bench(argv: list[str]) -> str:
     where = device(options)
     # Each cell has a dtype of its own.
     described = {k: v for k, v in environment.describe(where, "", "fused").items() if k != "dtype"}
+    if options.groups == ["gpu"] and where.type != "cuda":
+        raise bad("device", options.device, "groups=[gpu] needs CUDA")
     out = Path(str(options.out))
     found = []
-    for cell in chosen(options):
+    for cell in chosen(options, where):
         path = out / "cells" / f"{cell.name.replace(' ', '_')}.json"
         settings = digest({"environment": described, "turns": options.turns or cell.turns})
         if not (path.is_file() and read_json(path)["measured_on"] == settings):
@@ -70,9 +73,10 @@ def parse(argv: list[str]) -> DictConfig:
     return options
 
 
-def chosen(options: DictConfig) -> list[Cell]:
+def chosen(options: DictConfig, where: torch.device) -> list[Cell]:
     groups = options.groups or GROUPS
-    return [c for c in cells(options.dtype) if c.group in groups and (options.full or not c.full)]
+    found = [c for c in cells(options.dtype) if c.group in groups and (options.full or not c.full)]
+    return [c for c in found if c.group != "gpu" or where.type == "cuda"]
 
 
 def measured(cell: Cell, options: DictConfig, where: torch.device, out: Path) -> dict[str, Any]:
@@ -89,7 +93,7 @@ def measured(cell: Cell, options: DictConfig, where: torch.device, out: Path) ->
     return {
         "group": cell.group,
         "settings": list(cell.settings),
-        "turns": turns,
+        "turns": len(next(iter(seconds.values()), [])),
         "seconds": seconds,
         "facts": facts,
     }

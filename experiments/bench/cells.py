@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from experiments.bench import generation, memory, operations, unets
-from experiments.config import DTYPES
+from experiments.bench import generation, gpu, memory, operations, unets
+from experiments.config import DTYPES, LARGEST
 
 TOKENS, CHANNELS = (1024, 4096, 16384), (320, 640)
 KINDS = ("match", "merge", "unmerge", "merge + unmerge")
 GROUPS = (
     "operations", "block", "unet", "adaptive", "nothing", "compiled", "generation", "memory",
+    "gpu",
 )  # fmt: skip
 
 
@@ -56,6 +57,12 @@ def cells(dtype: str) -> list[Cell]:
         Cell("unet", ("sdxl", 1024, 0.5, dtype), full=True, turns=6),
         Cell("memory", ("sd15", 1024, dtype), full=True),
     ]
+    listed += [
+        Cell("gpu", ("sd15", 512, own, attention, batch))
+        for own in ("float16", "bfloat16")
+        for attention in gpu.ATTENTIONS
+        for batch in (1, 4, LARGEST)
+    ]
     return listed
 
 
@@ -92,6 +99,13 @@ def measure_memory(where: torch.device, turns: int, architecture, pixels, dtype)
     return {}, {"peak GiB": memory.peaks(architecture, pixels, dtype, str(where))}
 
 
+def measure_gpu(
+    where: torch.device, turns: int, architecture, pixels, dtype, attention, batch
+) -> Any:
+    own = DTYPES[dtype]
+    return gpu.evaluation(architecture, pixels, own, attention, batch, where, turns)
+
+
 MEASURE: dict[str, Callable[..., Any]] = {
     "operations": measure_operations,
     "block": measure_block,
@@ -101,4 +115,5 @@ MEASURE: dict[str, Callable[..., Any]] = {
     "compiled": measure_compiled,
     "generation": measure_generation,
     "memory": measure_memory,
+    "gpu": measure_gpu,
 }

@@ -9,6 +9,7 @@ from tabulate import tabulate
 from experiments.bench import variants
 from experiments.bench.generation import CA_TOME, OURS
 from experiments.bench.measure import ratio
+from experiments.config import LARGEST
 
 HEADS = {
     "operations": ("operation", "N", "C", "dtype"),
@@ -19,6 +20,7 @@ HEADS = {
     "compiled": ("U-Net", "pixels", "dtype"),
     "generation": (),
     "memory": ("U-Net", "pixels", "dtype"),
+    "gpu": ("U-Net", "pixels", "dtype", "attention", "images"),
 }
 TITLES = {
     "operations": "Operations (two rows, ratio 0.5)",
@@ -29,6 +31,7 @@ TITLES = {
     "compiled": "One U-Net evaluation at ratio 0.5, blocks by torch.compile and without",
     "generation": "Toy world, 20 PLMS steps end to end, matched every 5",
     "memory": "Peak memory of an evaluation, GiB",
+    "gpu": "One U-Net evaluation on a GPU, ratio 0.5",
 }
 # (head, slower variant, faster variant): medians of the ratios within a turn.
 AT_RATIO = (
@@ -62,7 +65,10 @@ RATIOS = {
         ("unpatched / catome", variants.UNPATCHED, OURS),
     ),
     "memory": (),
+    "gpu": AT_RATIO,
 }
+ON_GPU = (variants.UNPATCHED, variants.TOMESD, variants.REUSE)
+WITHOUT_GPU = "Not measured: `sh scripts/bench_gpu.sh` on a machine with CUDA measures it."
 
 
 def to_markdown(found: list[dict[str, Any]], environment: dict[str, Any]) -> str:
@@ -75,7 +81,9 @@ def to_markdown(found: list[dict[str, Any]], environment: dict[str, Any]) -> str
     parts = []
     for group, title in TITLES.items():
         own = [cell for cell in found if cell["group"] == group]
-        if own:
+        if group == "gpu" and not own:
+            parts.append(f"### {title}\n\n{WITHOUT_GPU}")
+        elif own:
             parts.append(f"### {title}\n\n{table(group, own)}")
     described = ", ".join(f"{key} {value}" for key, value in environment.items())
     note = (
@@ -88,24 +96,36 @@ def to_markdown(found: list[dict[str, Any]], environment: dict[str, Any]) -> str
 def table(group: str, cells: list[dict[str, Any]]) -> str:
     settings, ratios = HEADS[group], RATIOS[group]
     names = list(dict.fromkeys(name for cell in cells for name in cell["seconds"]))
-    names += [name for cell in cells for name in cell["facts"].get("peak GiB", {})]
+    if group == "memory":
+        names = [name for cell in cells for name in cell["facts"]["peak GiB"]]
     shares = any("merged share of sources" in cell["facts"] for cell in cells)
     unit = "" if group == "memory" else " ms"
     heads = [*settings, *(f"{name}{unit}" for name in dict.fromkeys(names))]
     heads += [head for head, _, _ in ratios] + ["merged"] * shares
+    if group == "gpu":
+        heads += [f"{fact}: {', '.join(ON_GPU)}" for fact in ("peak GiB", "busy")]
     lines = []
     for cell in cells:
+        facts = cell["facts"]
         line = [str(setting) for setting in cell["settings"]]
+        if group == "gpu" and line[-1] == LARGEST:
+            line[-1] = f"{LARGEST}: {facts['images']}"
         for name in dict.fromkeys(names):
             if group == "memory":
-                line.append(f"{cell['facts']['peak GiB'][name]:.2f}")
+                line.append(f"{facts['peak GiB'][name]:.2f}")
             else:
                 line.append(milliseconds(cell["seconds"][name]))
         line += [shown(cell["seconds"], slow, fast) for _, slow, fast in ratios]
         if shares:
-            line.append(f"{100 * cell['facts']['merged share of sources']:.0f} %")
+            line.append(f"{100 * facts['merged share of sources']:.0f} %")
+        if group == "gpu":
+            line.append(", ".join(f"{facts['peak GiB'][name]:.2f}" for name in ON_GPU))
+            line.append(", ".join(f"{100 * facts['busy'][name]:.0f} %" for name in ON_GPU))
         lines.append(line)
-    align = ["left" if head in ("operation", "U-Net", "dtype") else "right" for head in heads]
+    align = [
+        "left" if head in ("operation", "U-Net", "dtype", "attention") else "right"
+        for head in heads
+    ]
     return tabulate(lines, headers=heads, tablefmt="pipe", disable_numparse=True, colalign=align)
 
 

@@ -30,9 +30,11 @@ class Subject:
     where: torch.device
 
 
-def subject(architecture: str, pixels: int, dtype: torch.dtype, where: torch.device) -> Subject:
+def subject(
+    architecture: str, pixels: int, dtype: torch.dtype, where: torch.device, rows: int = ROWS
+) -> Subject:
     unet = built(architecture, dtype, where)
-    given = inputs(architecture, pixels, ROWS, dtype, where)
+    given = inputs(architecture, pixels, rows, dtype, where)
     return Subject(f"{architecture} {pixels} px", unet, given, FINEST[architecture], where)
 
 

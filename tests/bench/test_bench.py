@@ -1,5 +1,6 @@
 """The benchmark: what its variants are, and the command as users run it."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -12,10 +13,10 @@ from stable_diffusion import unet as small_unet
 
 import catome
 from experiments.bench import __main__ as command
-from experiments.bench import operations, unets, variants
+from experiments.bench import gpu, operations, unets, variants
 from experiments.bench.cells import GROUPS, MEASURE, cells
 from experiments.bench.models import FINEST, twin
-from experiments.bench.tables import HEADS, RATIOS, TITLES
+from experiments.bench.tables import HEADS, RATIOS, TITLES, to_markdown
 from experiments.config import ConfigError
 from experiments.timing import counted_flops
 
@@ -102,6 +103,41 @@ def test_every_group_is_measured_and_tabulated():
     assert set(FINEST) == {"sd15", "sdxl"}
 
 
+@pytest.mark.parametrize(
+    ("attention", "batch", "images"), [("fused", 1, 1), ("math", "largest", 2)]
+)
+def test_what_a_gpu_would_measure(of, monkeypatch, attention, batch, images):
+    """All but the GPU itself: a small U-Net, and a memory that holds two images."""
+
+    def subject(architecture, pixels, dtype, where, rows):
+        if rows > 4:
+            raise torch.OutOfMemoryError
+        given = {
+            "sample": torch.randn(rows, 4, 16, 16),
+            "timestep": 500,
+            "encoder_hidden_states": torch.randn(rows, 7, of.unet.config.cross_attention_dim),
+        }
+        return dataclasses.replace(of, given=given)
+
+    monkeypatch.setattr(unets, "subject", subject)
+    seconds, facts = gpu.evaluation("sd15", 512, torch.float32, attention, batch, CPU, turns=7)
+    assert facts["images"] == images
+    assert {len(turns) for turns in seconds.values()} == {7}
+    assert all(gib > 0 for gib in facts["peak GiB"].values())
+    facts["busy"] = dict.fromkeys(seconds, 0.5)  # kernels are timed on CUDA alone
+    settings = ["sd15", 512, "float32", attention, batch]
+    text = to_markdown(
+        [{"group": "gpu", "settings": settings, "seconds": seconds, "facts": facts}], {}
+    )
+    assert (f"largest: {images} |" if batch == "largest" else "| 1 |") in re.sub(" +", " ", text)
+    assert "50 %, 50 %, 50 %" in text
+
+
+def test_the_length_of_overlapping_spans():
+    assert gpu.covered([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
+    assert gpu.covered([]) == 0
+
+
 def run(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "experiments.bench", *arguments],
@@ -115,6 +151,7 @@ def test_the_command_keeps_what_it_measured(tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"ca_tome / catome \|", done.stdout)
     assert (tmp_path / "bench.md").read_text() in done.stdout
+    assert "on a GPU, ratio 0.5\n\nNot measured" in done.stdout
     saved = json.loads((tmp_path / "bench.json").read_text())
     assert saved["environment"]["version_torch"] == torch.__version__.split("+")[0]
     (cell,) = saved["cells"]
@@ -134,9 +171,10 @@ def test_the_command_keeps_what_it_measured(tmp_path):
         ("turns=0", "turns=0: must be an integer >= 1 or null"),
         ("dtype=int8", "dtype=int8: must be one of float32"),
         ("device=cuda:99", "device=cuda:99: "),
+        ("groups=[gpu] device=cpu", "device=cpu: groups=[gpu] needs CUDA"),
         ("full=2", "full=2: must be true or false"),
     ],
 )
 def test_bad_options(argument, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
-        command.bench([argument])
+        command.bench(argument.split())
