@@ -142,7 +142,7 @@ class Block:
             return (blind,), None
         adaptive = isinstance(method.select, Threshold) and method.count == "image"
         images = self.handle.images(len(x)) if adaptive else 1
-        return match_images(x, destinations, method.select, images)
+        return match_images(x, destinations, method.select, images, self.grid, method.window)
 
     def _record(self, handle: "Handle", x: Tensor, matched: bool, best: Tensor | None) -> None:
         (height, width), stride = self.grid, handle.method.stride

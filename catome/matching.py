@@ -80,6 +80,50 @@ def nearest_destinations(x: Tensor, sources: Tensor, destinations: Tensor) -> tu
     return dot / (source_norm * destination_norm.gather(1, nearest)), nearest
 
 
+def tiles(height: int, width: int, side: int, tokens: Tensor) -> Tensor:
+    """Tokens of a height x width grid, tile by tile, as positions in `tokens`.
+
+    Args:
+        side: of a tile, in tokens.
+        tokens: (n,) token indices, as many in each tile.
+
+    Returns:
+        (tiles, n / tiles) positions in `tokens`, those of a tile in order.
+
+    Raises:
+        ValueError: the grid is not a multiple of the tile.
+    """
+    if height % side or width % side:
+        raise ValueError(
+            f"window={side}: must divide the token grid, which is {height} x {width} here"
+        )
+    tile = tokens // width // side * (width // side) + tokens % width // side
+    return tile.argsort(stable=True).view(height // side * (width // side), -1)
+
+
+def nearest_in_tiles(
+    x: Tensor, sources: Tensor, destinations: Tensor, grid: tuple[int, int], side: int
+) -> tuple[Tensor, Tensor]:
+    """`nearest_destinations`, of those in the source's own tile of side x side tokens.
+
+    With D destinations in a tile instead of all, a source is compared with fewer by the number of
+    tiles; pairs across the borders of tiles are missed.
+    """
+    (rows, _, channels), device = x.shape, x.device
+    own_sources = tiles(*grid, side, sources.cpu())
+    own_destinations = tiles(*grid, side, destinations.cpu())
+    count, each = own_sources.shape
+    own_sources, own_destinations = own_sources.to(device), own_destinations.to(device)
+    tokens = torch.cat((sources[own_sources], destinations[own_destinations]), dim=1)
+    tiled = x.index_select(1, tokens.flatten()).view(rows * count, -1, channels)
+    position = torch.arange(side * side, device=device)
+    best, nearest = nearest_destinations(tiled, position[:each], position[each:])
+    tile = torch.arange(count, device=device)[:, None]
+    nearest = own_destinations[tile, nearest.view(rows, count, each)]
+    back = own_sources.flatten().argsort()
+    return best.view(rows, -1)[:, back], nearest.flatten(1)[:, back]
+
+
 def blind_pairs(
     sources: Tensor,
     destinations: Tensor,
@@ -134,7 +178,13 @@ def source_tokens(tokens: int, destinations: Tensor) -> Tensor:
     return is_source.nonzero()[:, 0]
 
 
-def match(x: Tensor, destinations: Tensor, select: Ratio | Threshold) -> tuple[MergeMap, Tensor]:
+def match(
+    x: Tensor,
+    destinations: Tensor,
+    select: Ratio | Threshold,
+    grid: tuple[int, int] | None = None,
+    window: int | None = None,
+) -> tuple[MergeMap, Tensor]:
     """Match sources with destinations and choose the ones to merge, as many in each row.
 
     Each row merges its own most similar sources; among equally similar ones the first tokens.
@@ -144,23 +194,31 @@ def match(x: Tensor, destinations: Tensor, select: Ratio | Threshold) -> tuple[M
         x: (B, N, C) tokens.
         destinations: (D,) token indices on the CPU; all other tokens are sources.
         select: how many merge.
+        grid: height and width of the token grid; needed with a window.
+        window: compare sources only with the destinations in their own window x window tokens;
+            None, or one as large as the grid, compares all.
 
     Returns:
         The map, and the best similarities (B, S) of the sources in token order, fp32.
     """
-    (one,), best = match_images(x, destinations, select, images=1)
+    (one,), best = match_images(x, destinations, select, 1, grid, window)
     return one, best
 
 
 @torch.no_grad()
 def match_images(
-    x: Tensor, destinations: Tensor, select: Ratio | Threshold, images: int
+    x: Tensor,
+    destinations: Tensor,
+    select: Ratio | Threshold,
+    images: int,
+    grid: tuple[int, int] | None = None,
+    window: int | None = None,
 ) -> tuple[tuple[MergeMap, ...], Tensor]:
     """`match` for the rows of each image apart, which may keep different numbers of tokens.
 
     Args:
         x: (B, N, C) tokens; row i shows image i % images.
-        destinations, select: as for `match`.
+        destinations, select, grid, window: as for `match`.
 
     Returns:
         The map of rows i, i + images, ... for each image i, and the best similarities (B, S).
@@ -170,7 +228,10 @@ def match_images(
     destinations = destinations.to(x.device)
     # Autocast would compare fp32 tokens in a lower precision.
     with torch.autocast(x.device.type, enabled=False):
-        best, nearest = nearest_destinations(x, sources, destinations)
+        if window is None or window >= max(grid):
+            best, nearest = nearest_destinations(x, sources, destinations)
+        else:
+            best, nearest = nearest_in_tiles(x, sources, destinations, grid, window)
     order = best.argsort(dim=1, descending=True, stable=True)
     counts = select.counts(best, tokens, images)
     maps = (

@@ -42,6 +42,10 @@ class TokenMerging:
             "space" (the nearest on the token grid) are controls that do not look at the tokens
             and compare nothing. They need a `Ratio`.
 
+        window: side in tokens of the tiles within which sources look for destinations, a multiple
+            of `stride` that divides the token grids larger than it; None compares all. Faster, and
+            not the published method: pairs across the borders of tiles are missed.
+
     Raises:
         ValueError: one line with the key, its value and what is allowed.
     """
@@ -56,6 +60,7 @@ class TokenMerging:
     count: str = "image"
     cache: str = "fresh"
     pairing: str = "similarity"
+    window: int | None = None
 
     def __post_init__(self):
         require(
@@ -93,6 +98,20 @@ class TokenMerging:
             "pairing",
             self.pairing,
             "'similarity' with Threshold (the others need Ratio)",
+        )
+
+        window = self.window
+        require(
+            window is None or (is_integer(window) and window > 0 and window % self.stride == 0),
+            "window",
+            window,
+            f"a multiple of stride={self.stride}, or None",
+        )
+        require(
+            window is None or self.pairing == "similarity",
+            "window",
+            window,
+            f"None with pairing={self.pairing!r}",
         )
 
     def matches_at(self, step: int, block: str | None = None) -> bool:

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from catome import Ratio, Threshold, destination_tokens, match
-from catome.matching import match_images, nearest_destinations, pattern_generator
+from catome.matching import (
+    match_images,
+    nearest_destinations,
+    nearest_in_tiles,
+    pattern_generator,
+    source_tokens,
+)
 
 
 @pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 11), (5, 5), (1, 9)])
@@ -129,3 +135,43 @@ def test_equal_similarities_merge_the_first_tokens():
     made, _ = match(torch.ones(1, 64, 3), destination_tokens(8, 8, 2), Ratio(0.25))
     merged = (made.assignment[0] != torch.arange(64)).nonzero()[:, 0].tolist()
     assert merged == [t for t in range(64) if t not in destination_tokens(8, 8, 2)][:16]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_window_compares_within_tiles(dtype):
+    grid, side = (8, 12), 4
+    x = torch.randn(2, 96, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    destinations = destination_tokens(*grid, 2, pattern_generator(0, 0, ""))
+    sources = source_tokens(96, destinations)
+    best, nearest = nearest_in_tiles(x, sources, destinations, grid, side)
+
+    def tile(token):
+        return token // 12 // side, token % 12 // side
+
+    unit = torch.nn.functional.normalize(x.double(), dim=-1)
+    cosine = unit[:, sources] @ unit[:, destinations].mT
+    for i, source in enumerate(sources.tolist()):
+        for j, destination in enumerate(destinations.tolist()):
+            if tile(source) != tile(destination):
+                cosine[:, i, j] = -2
+    reached = cosine.gather(2, nearest[..., None])[..., 0]
+    tolerance = 1e-6 if dtype == torch.float32 else 0.02
+    torch.testing.assert_close(reached, cosine.amax(dim=2), rtol=0, atol=tolerance)
+    torch.testing.assert_close(best.double(), reached, rtol=0, atol=1e-5)
+
+
+def test_a_window_as_large_as_the_grid_compares_all():
+    x = torch.randn(2, 64, 5, generator=torch.Generator().manual_seed(0))
+    destinations = destination_tokens(8, 8, 2)
+    whole, _ = match(x, destinations, Ratio(0.5))
+    for window in (8, 16):
+        again, _ = match(x, destinations, Ratio(0.5), (8, 8), window)
+        assert torch.equal(again.assignment, whole.assignment)
+    tiled, _ = match(x, destinations, Ratio(0.5), (8, 8), 4)
+    assert not torch.equal(tiled.assignment, whole.assignment)
+
+
+def test_a_window_that_does_not_divide_the_grid():
+    x, destinations = torch.randn(1, 60, 4), destination_tokens(6, 10, 2)
+    with pytest.raises(ValueError, match=r"^window=4: must divide the token grid, .* 6 x 10"):
+        match(x, destinations, Ratio(0.5), (6, 10), 4)

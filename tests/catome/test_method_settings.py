@@ -48,6 +48,12 @@ from catome import PAPER, Checkpoints, EveryStep, Interval, Ratio, Threshold, To
             "cache='official': must be 'fresh' with Interval ('official' needs Checkpoints)",
         ),
         (lambda: TokenMerging(Ratio(0.5), pairing="x"), "pairing='x': must be 'similarity' or"),
+        (lambda: TokenMerging(Ratio(0.5), window=3), "window=3: must be a multiple of stride=2"),
+        (lambda: TokenMerging(Ratio(0.5), window=0), "window=0: must be a multiple of stride=2"),
+        (
+            lambda: TokenMerging(Ratio(0.5), window=8, pairing="space"),
+            "window=8: must be None with pairing='space'",
+        ),
         (
             lambda: TokenMerging(Threshold(0.5), pairing="random"),
             "pairing='random': must be 'similarity' with Threshold (the others need Ratio)",
@@ -132,6 +138,7 @@ def test_a_description_is_json_and_tells_methods_apart():
         TokenMerging(Ratio(0.5), merge=("attn1", "ff")),
         TokenMerging(Ratio(0.5), merge=()),
         TokenMerging(Ratio(0.5), pairing="space"),
+        TokenMerging(Ratio(0.5), window=4),
     ]
     texts = [json.dumps(m.describe(), sort_keys=True) for m in methods]
     assert len(set(texts)) == len(methods)
