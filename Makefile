@@ -1,6 +1,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+WORKERS ?= 2
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 help:  ## these lines
@@ -15,8 +16,8 @@ install: | $(BIN)/python  ## other CUDA builds: make install TORCH_INDEX=https:/
 demo: $(VENV)/.experiments  ## install, then paint, measure and tabulate the cache ablation
 	$(BIN)/python run.py +experiment=ablation_cache
 
-test: $(VENV)/.test  ## install, then run the tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.test  ## install, then run the tests, files side by side: make test WORKERS=4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 test-long: $(VENV)/.test  ## the tests that take minutes
 	$(BIN)/python -m pytest -m long

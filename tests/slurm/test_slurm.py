@@ -19,10 +19,10 @@ LAUNCHER = [
 ]  # fmt: skip
 
 
-def run(slurm, results, *arguments, experiment="compare_methods", timeout=400):
+def run(slurm, results, *arguments, experiment="compare_methods", timeout=400, **env):
     return run_command(
         f"+experiment={experiment}", f"results={results}", *QUICK, "device=cpu", *LAUNCHER,
-        *arguments, env=slurm.env, timeout=timeout,
+        *arguments, env={**slurm.env, **env}, timeout=timeout,
     )  # fmt: skip
 
 
@@ -100,33 +100,37 @@ def wait_for(slurm, job, seconds=200):
     assert slurm.jobs()[job] == "COMPLETED"
 
 
+def own_experiment(configs, *rows):
+    """An experiment `own` of these rows, in YAML."""
+    (configs / "experiment").mkdir(parents=True)
+    (configs / "experiment" / "own.yaml").write_text(
+        "# @package _global_\n"
+        "defaults:\n  - override /hydra/sweeper: rows\n"
+        "hydra:\n  mode: MULTIRUN\n"
+        "experiment:\n  name: own\n  title: Own rows\n  layout: methods\n  rows:\n"
+        + "".join(f"    - {row}\n" for row in rows)
+    )
+
+
 def test_a_failing_row_leaves_the_others(slurm, tmp_path):
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
-    config = tmp_path / "configs" / "experiment"
-    config.mkdir(parents=True)
-    (config / "two.yaml").write_text(
-        "# @package _global_\n"
-        "defaults:\n  - override /hydra/sweeper: rows\n"
-        "hydra:\n  mode: MULTIRUN\n"
-        "experiment:\n  name: two\n  title: Two rows\n  layout: methods\n  rows:\n"
-        "    - {row: baseline, method: none}\n"
-        f"    - {{row: lost, method: tome, model.path: {broken}}}\n"
-    )
+    lost = f"{{row: lost, method: tome, model.path: {broken}}}"
+    own_experiment(tmp_path / "configs", "{row: baseline, method: none}", lost)
     done = run(
         slurm, tmp_path, f"hydra.searchpath=[file://{tmp_path / 'configs'}]",
-        "stages=[generate,evaluate,report]", experiment="two",
+        "stages=[generate,evaluate,report]", experiment="own",
     )  # fmt: skip
     assert done.returncode == 1
     assert "rows failed: lost; the others are finished" in done.stderr
     assert "| Baseline" in done.stdout
-    assert record(tmp_path, "baseline", "two")["status"] == "done"
-    assert {job["row"]: job["attempts"] for job in painting_jobs(tmp_path, "two")} == {
+    assert record(tmp_path, "baseline", "own")["status"] == "done"
+    assert {job["row"]: job["attempts"] for job in painting_jobs(tmp_path, "own")} == {
         "baseline": 1,
         "lost": 1,
     }
-    lost = record(tmp_path, "lost", "two")
+    lost = record(tmp_path, "lost", "own")
     assert lost["status"] == "failed"
     assert "model.path=" in lost["error"]
 
@@ -185,19 +189,26 @@ def kill_tasks(results):
                 os.kill(int(path.parent.name), signal.SIGKILL)
 
 
-@pytest.mark.timeout(1200)  # a slow machine is asked to stop several times
+@pytest.mark.timeout(900)
 def test_a_task_out_of_time_goes_on_in_a_new_one(slurm, tmp_path):
     """SLURM warns of the limit up to half a minute early: this task is asked to stop while it
     paints, is requeued, and completes."""
+    (tmp_path / "configs" / "method").mkdir(parents=True)
+    (tmp_path / "configs" / "method" / "slow.yaml").write_text(
+        "_target_: slow.Slow\nname: slow\nseconds: 1.5\n"
+    )
+    slow = Path(__file__).parent
+    own_experiment(tmp_path / "configs", "{row: baseline, method: slow}")
     done = run(
-        slurm, tmp_path, "rows=[baseline]", "prompts.limit=30", "prompts.scenes=30",
-        "generation.batch_size=1",
-        "generation.steps=30", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=60",
-        "hydra.launcher.max_num_timeout=20", "stages=[generate,report]", timeout=1100,
+        slurm, tmp_path, f"hydra.searchpath=[file://{tmp_path / 'configs'}]", "prompts.limit=10",
+        "prompts.scenes=10", "generation.batch_size=1", "hydra.launcher.timeout_min=2",
+        "hydra.launcher.signal_delay_s=60", "hydra.launcher.max_num_timeout=20",
+        f'hydra.launcher.setup=["export OMP_NUM_THREADS=1 PYTHONPATH={slow}"]',
+        "stages=[generate,report]", experiment="own", timeout=800, PYTHONPATH=str(slow),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "images").rglob("*.png"))) == 30
-    (job,) = painting_jobs(tmp_path)
+    assert len(list((tmp_path / "images").rglob("*.png"))) == 10
+    (job,) = painting_jobs(tmp_path, "own")
     log = Path(job["log"]).read_text()
     assert "Job has timed out" in log  # submitit's word for what SLURM's warning makes it do
     assert log.count("snapshot") > 1
