@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from experiments.bench import generation, gpu, memory, operations, unets
+from experiments.bench import generation, gpu, memory, operations, ragged, unets
 from experiments.config import DTYPES, LARGEST
 
 TOKENS, CHANNELS = (1024, 4096, 16384), (320, 640)
-KINDS = ("match", "merge", "unmerge", "merge + unmerge")
+KINDS = ("match", "match in windows", "merge", "unmerge", "merge + unmerge")
 GROUPS = (
-    "operations", "block", "unet", "adaptive", "nothing", "compiled", "generation", "memory",
-    "gpu",
+    "operations", "block", "unet", "adaptive", "nothing", "compiled", "ragged",
+    "generation", "memory", "gpu",
 )  # fmt: skip
 
 
@@ -58,6 +58,15 @@ def cells(dtype: str) -> list[Cell]:
         Cell("memory", ("sd15", 1024, dtype), full=True),
     ]
     listed += [
+        Cell("ragged", (images, tokens, channels, own))
+        for tokens, channels, own in (
+            (1024, 64, "float32"),
+            (1024, 320, "float32"),
+            (4096, 320, dtype),
+        )
+        for images in (2, 4, 8)
+    ]
+    listed += [
         Cell("gpu", ("sd15", 512, own, attention, batch))
         for own in ("float16", "bfloat16")
         for attention in gpu.ATTENTIONS
@@ -91,6 +100,10 @@ def measure_compiled(where: torch.device, turns: int, architecture, pixels, dtyp
     return unets.compiled(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
 
 
+def measure_ragged(where: torch.device, turns: int, images, tokens, channels, dtype) -> Any:
+    return ragged.ragged(images, tokens, channels, DTYPES[dtype], where, turns)
+
+
 def measure_generation(where: torch.device, turns: int) -> Any:
     return generation.generations(where, turns)
 
@@ -113,6 +126,7 @@ MEASURE: dict[str, Callable[..., Any]] = {
     "adaptive": measure_adaptive,
     "nothing": measure_nothing,
     "compiled": measure_compiled,
+    "ragged": measure_ragged,
     "generation": measure_generation,
     "memory": measure_memory,
     "gpu": measure_gpu,

@@ -11,6 +11,7 @@ import catome
 from experiments.bench.measure import take_turns
 
 RATIO, ROWS = 0.5, 2
+WINDOW = 16  # tokens
 
 
 def tokens_of(side: int, channels: int, dtype: torch.dtype, where: torch.device) -> torch.Tensor:
@@ -25,7 +26,12 @@ def tokens_of(side: int, channels: int, dtype: torch.dtype, where: torch.device)
 def operation(
     kind: str, tokens: int, channels: int, dtype: torch.dtype, where: torch.device, turns: int
 ) -> dict[str, list[float]]:
-    """Seconds of `match`, `merge` or `unmerge` on two rows at ratio 0.5, random destinations."""
+    """Seconds of a kind of work on two rows at ratio 0.5 with random destinations.
+
+    Args:
+        kind: "match"; "match in windows", of which `tomesd` knows none and compares all; "merge",
+            "unmerge" or both.
+    """
     side = int(tokens**0.5)
     x = tokens_of(side, channels, dtype, where)
     theirs_random = torch.Generator(where).manual_seed(0)
@@ -36,15 +42,16 @@ def operation(
             x, side, side, 2, 2, int(RATIO * tokens), generator=theirs_random
         )
 
-    def our_match() -> Any:
+    def our_match(window: int | None = None) -> Any:
         destinations = catome.destination_tokens(side, side, 2, ours_random)
-        return catome.match(x, destinations, catome.Ratio(RATIO))
+        return catome.match(x, destinations, catome.Ratio(RATIO), (side, side), window)
 
     merge, unmerge = their_match()
     ours, _ = our_match()
     short, own = merge(x), ours.merge(x)
     calls = {
         "match": (their_match, our_match),
+        "match in windows": (their_match, lambda: our_match(WINDOW)),
         "merge": (lambda: merge(x), lambda: ours.merge(x)),
         "unmerge": (lambda: unmerge(short), lambda: ours.unmerge(own)),
         "merge + unmerge": (lambda: unmerge(merge(x)), lambda: ours.unmerge(ours.merge(x))),

@@ -6,7 +6,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from experiments.bench import variants
+from experiments.bench import ragged, variants
 from experiments.bench.generation import CA_TOME, OURS
 from experiments.bench.measure import ratio
 from experiments.config import LARGEST
@@ -18,6 +18,7 @@ HEADS = {
     "adaptive": ("U-Net", "pixels", "dtype"),
     "nothing": ("U-Net", "pixels", "dtype"),
     "compiled": ("U-Net", "pixels", "dtype"),
+    "ragged": ("images", "N", "C", "dtype"),
     "generation": (),
     "memory": ("U-Net", "pixels", "dtype"),
     "gpu": ("U-Net", "pixels", "dtype", "attention", "images"),
@@ -29,6 +30,7 @@ TITLES = {
     "adaptive": "One U-Net evaluation at a threshold",
     "nothing": "One U-Net evaluation, attached but merging nothing",
     "compiled": "One U-Net evaluation at ratio 0.5, blocks by torch.compile and without",
+    "ragged": "Self-attention of images that keep a quarter to three quarters of their tokens",
     "generation": "Toy world, 20 PLMS steps end to end, matched every 5",
     "memory": "Peak memory of an evaluation, GiB",
     "gpu": "One U-Net evaluation on a GPU, ratio 0.5",
@@ -58,6 +60,10 @@ RATIOS = {
         ("compiled: unpatched / matching", variants.COMPILED, variants.COMPILED_MATCH),
         ("compiled: unpatched / re-using", variants.COMPILED, variants.COMPILED_REUSE),
         ("unpatched / re-using", variants.UNPATCHED, variants.REUSE),
+    ),
+    "ragged": (
+        ("masked / one by one", ragged.MASKED, ragged.ONE_BY_ONE),
+        ("nested / one by one", ragged.NESTED, ragged.ONE_BY_ONE),
     ),
     "generation": (
         ("ca_tome / catome", CA_TOME, OURS),
@@ -102,6 +108,8 @@ def table(group: str, cells: list[dict[str, Any]]) -> str:
     unit = "" if group == "memory" else " ms"
     heads = [*settings, *(f"{name}{unit}" for name in dict.fromkeys(names))]
     heads += [head for head, _, _ in ratios] + ["merged"] * shares
+    if group == "ragged":
+        heads.append("kernel")
     if group == "gpu":
         heads += [f"{fact}: {', '.join(ON_GPU)}" for fact in ("peak GiB", "busy")]
     lines = []
@@ -114,27 +122,33 @@ def table(group: str, cells: list[dict[str, Any]]) -> str:
             if group == "memory":
                 line.append(f"{facts['peak GiB'][name]:.2f}")
             else:
-                line.append(milliseconds(cell["seconds"][name]))
+                line.append(milliseconds(cell["seconds"].get(name)))
         line += [shown(cell["seconds"], slow, fast) for _, slow, fast in ratios]
         if shares:
             line.append(f"{100 * facts['merged share of sources']:.0f} %")
+        if group == "ragged":
+            line.append("; ".join(f"{name}: {own}" for name, own in facts["kernel"].items()))
         if group == "gpu":
             line.append(", ".join(f"{facts['peak GiB'][name]:.2f}" for name in ON_GPU))
             line.append(", ".join(f"{100 * facts['busy'][name]:.0f} %" for name in ON_GPU))
         lines.append(line)
     align = [
-        "left" if head in ("operation", "U-Net", "dtype", "attention") else "right"
+        "left" if head in ("operation", "U-Net", "dtype", "attention", "kernel") else "right"
         for head in heads
     ]
     return tabulate(lines, headers=heads, tablefmt="pipe", disable_numparse=True, colalign=align)
 
 
-def milliseconds(seconds: list[float]) -> str:
+def milliseconds(seconds: list[float] | None) -> str:
+    if seconds is None:
+        return "—"
     middle = 1000 * sorted(seconds)[len(seconds) // 2]
     return f"{middle:.3g}" if middle < 100 else f"{middle:,.0f}"
 
 
 def shown(seconds: dict[str, list[float]], slow: str, fast: str) -> str:
+    if not {slow, fast} <= set(seconds):
+        return "—"
     found = ratio(seconds, slow, fast)
     digits = 3 if found.value < 2 else 1
     return f"{found.value:.{digits}f} ({found.low:.{digits}f}–{found.high:.{digits}f})"

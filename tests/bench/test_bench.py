@@ -13,7 +13,7 @@ from stable_diffusion import unet as small_unet
 
 import catome
 from experiments.bench import __main__ as command
-from experiments.bench import gpu, operations, unets, variants
+from experiments.bench import gpu, operations, ragged, unets, variants
 from experiments.bench.cells import GROUPS, MEASURE, cells
 from experiments.bench.models import FINEST, twin
 from experiments.bench.tables import HEADS, RATIOS, TITLES, to_markdown
@@ -87,7 +87,7 @@ def test_ca_tome_matches_or_re_uses_as_told(of):
 
 
 def test_operations_time_both(of):
-    for kind in ("match", "merge", "unmerge", "merge + unmerge"):
+    for kind in ("match", "match in windows", "merge", "unmerge", "merge + unmerge"):
         seconds = operations.operation(kind, 64, 16, torch.float32, CPU, 2)
         assert set(seconds) == {"tomesd", "catome"}
         assert all(len(turns) == 2 for turns in seconds.values())
@@ -131,6 +131,35 @@ def test_what_a_gpu_would_measure(of, monkeypatch, attention, batch, images):
     )
     assert (f"largest: {images} |" if batch == "largest" else "| 1 |") in re.sub(" +", " ", text)
     assert "50 %, 50 %, 50 %" in text
+
+
+def test_images_of_different_lengths_are_attended_to_alike():
+    calls = ragged.attentions(3, 64, 32, torch.float32, CPU)
+    expected = calls[ragged.ONE_BY_ONE]()
+    assert [part.shape for part in expected] == [(2, n, 32) for n in (16, 32, 48)]
+    for name in (ragged.MASKED, ragged.NESTED):
+        for found, own in zip(calls[name](), expected, strict=True):
+            torch.testing.assert_close(found, own)
+    seconds, facts = ragged.ragged(3, 64, 32, torch.float32, CPU, turns=6)
+    assert set(seconds) == set(calls)
+    assert all(kernel.startswith("_scaled_dot") for kernel in facts["kernel"].values())
+
+
+def test_a_way_that_cannot_run_here_is_left_out(monkeypatch):
+    def refuse(*_, **__):
+        raise NotImplementedError("no nested tensors")
+
+    monkeypatch.setattr(torch.nested, "nested_tensor", refuse)
+    seconds, facts = ragged.ragged(2, 64, 32, torch.float32, CPU, turns=6)
+    assert facts["kernel"][ragged.NESTED] == "no nested tensors"
+    cell = {
+        "group": "ragged",
+        "settings": [2, 64, 32, "float32"],
+        "seconds": seconds,
+        "facts": facts,
+    }
+    line = to_markdown([cell], {}).splitlines()[4]
+    assert "—" in [text.strip() for text in line.split("|")]  # nested / one by one
 
 
 def test_the_length_of_overlapping_spans():
