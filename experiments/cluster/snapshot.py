@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,5 +47,8 @@ def described(copy: Path) -> str:
 
 
 def setup_lines(copy: Path) -> list[str]:
-    """Shell lines that make a job import the copy, wherever it is started."""
-    return ["export PYTHONSAFEPATH=1", f"export PYTHONPATH={copy.resolve()}"]
+    """Shell lines that make a job import the copy, wherever it is started; after it, what the
+    user's own PYTHONPATH names, such as methods of their own."""
+    own = [str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    found = os.pathsep.join([str(copy.resolve()), *own])
+    return ["export PYTHONSAFEPATH=1", f"export PYTHONPATH={shlex.quote(found)}"]
