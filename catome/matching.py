@@ -5,6 +5,7 @@ import hashlib
 import torch
 from torch import Tensor
 
+from .checks import is_integer, require
 from .merge_map import MergeMap
 from .selection import Ratio, Threshold
 
@@ -80,6 +81,15 @@ def nearest_destinations(x: Tensor, sources: Tensor, destinations: Tensor) -> tu
     return dot / (source_norm * destination_norm.gather(1, nearest)), nearest
 
 
+def require_tiles(height: int, width: int, side: int | None) -> None:
+    """Raise `ValueError` unless a window of this side fits a height x width token grid: it divides
+    it, or is as large and compares all."""
+    if side is not None and side < max(height, width) and (height % side or width % side):
+        raise ValueError(
+            f"window={side}: must divide the token grid, which is {height} x {width} here"
+        )
+
+
 def tiles(height: int, width: int, side: int, tokens: Tensor) -> Tensor:
     """Tokens of a height x width grid, tile by tile, as positions in `tokens`.
 
@@ -93,10 +103,7 @@ def tiles(height: int, width: int, side: int, tokens: Tensor) -> Tensor:
     Raises:
         ValueError: the grid is not a multiple of the tile.
     """
-    if height % side or width % side:
-        raise ValueError(
-            f"window={side}: must divide the token grid, which is {height} x {width} here"
-        )
+    require_tiles(height, width, side)
     tile = tokens // width // side * (width // side) + tokens % width // side
     return tile.argsort(stable=True).view(height // side * (width // side), -1)
 
@@ -106,21 +113,23 @@ def nearest_in_tiles(
 ) -> tuple[Tensor, Tensor]:
     """`nearest_destinations`, of those in the source's own tile of side x side tokens.
 
-    With D destinations in a tile instead of all, a source is compared with fewer by the number of
-    tiles; pairs across the borders of tiles are missed.
+    With as many tiles as there are, each source is compared with so many times fewer destinations;
+    pairs across the borders of tiles are missed.
+
+    Args:
+        sources, destinations: on the CPU, so that arranging them waits for no device.
     """
     (rows, _, channels), device = x.shape, x.device
-    own_sources = tiles(*grid, side, sources.cpu())
-    own_destinations = tiles(*grid, side, destinations.cpu())
+    own_sources = tiles(*grid, side, sources)
+    own_destinations = tiles(*grid, side, destinations)
     count, each = own_sources.shape
-    own_sources, own_destinations = own_sources.to(device), own_destinations.to(device)
     tokens = torch.cat((sources[own_sources], destinations[own_destinations]), dim=1)
-    tiled = x.index_select(1, tokens.flatten()).view(rows * count, -1, channels)
+    tiled = x.index_select(1, tokens.flatten().to(device)).view(rows * count, -1, channels)
     position = torch.arange(side * side, device=device)
     best, nearest = nearest_destinations(tiled, position[:each], position[each:])
     tile = torch.arange(count, device=device)[:, None]
-    nearest = own_destinations[tile, nearest.view(rows, count, each)]
-    back = own_sources.flatten().argsort()
+    nearest = own_destinations.to(device)[tile, nearest.view(rows, count, each)]
+    back = own_sources.flatten().argsort().to(device)
     return best.view(rows, -1)[:, back], nearest.flatten(1)[:, back]
 
 
@@ -200,7 +209,14 @@ def match(
 
     Returns:
         The map, and the best similarities (B, S) of the sources in token order, fp32.
+
+    Raises:
+        ValueError: a window without its grid, or one that does not divide it.
     """
+    if window is not None:
+        require(is_integer(window) and window > 0, "window", window, "a positive integer, or None")
+        given = grid is not None and grid[0] * grid[1] == x.shape[1]
+        require(given, "grid", grid, f"(height, width) of {x.shape[1]} tokens with a window")
     (one,), best = match_images(x, destinations, select, 1, grid, window)
     return one, best
 
@@ -224,14 +240,14 @@ def match_images(
         The map of rows i, i + images, ... for each image i, and the best similarities (B, S).
     """
     tokens = x.shape[1]
-    sources = source_tokens(tokens, destinations).to(x.device)
-    destinations = destinations.to(x.device)
+    on_cpu = source_tokens(tokens, destinations), destinations
+    sources, destinations = (part.to(x.device) for part in on_cpu)
     # Autocast would compare fp32 tokens in a lower precision.
     with torch.autocast(x.device.type, enabled=False):
         if window is None or window >= max(grid):
             best, nearest = nearest_destinations(x, sources, destinations)
         else:
-            best, nearest = nearest_in_tiles(x, sources, destinations, grid, window)
+            best, nearest = nearest_in_tiles(x, *on_cpu, grid, window)
     order = best.argsort(dim=1, descending=True, stable=True)
     counts = select.counts(best, tokens, images)
     maps = (

@@ -43,8 +43,8 @@ class TokenMerging:
             and compare nothing. They need a `Ratio`.
 
         window: side in tokens of the tiles within which sources look for destinations, a multiple
-            of `stride` that divides the token grids larger than it; None compares all. Faster, and
-            not the published method: pairs across the borders of tiles are missed.
+            of `stride` that divides the token grids larger than it; None compares all. Fewer
+            comparisons, and not the published method: pairs across the borders of tiles are missed.
 
     Raises:
         ValueError: one line with the key, its value and what is allowed.

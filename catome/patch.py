@@ -29,7 +29,7 @@ def apply(
     """Merge tokens in a Diffusers pipeline or U-Net until removed. Applying again replaces.
 
     To compile, apply first, then `unet.compile_repeated_blocks(fullgraph=True)`: matching stays
-    outside, and one graph serves all evaluations of a block, whatever merges.
+    outside, and the graphs of the first evaluation serve all others, whatever number merges.
 
     Args:
         model: a pipeline with a `unet`, or a U-Net with `BasicTransformerBlock`s in

@@ -17,7 +17,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from experiments import environment, pipelines
-from experiments.config import RowFailed, device
+from experiments.config import ConfigError, RowFailed, device
 from experiments.methods.base import Method
 from experiments.store import ImageStore, Prompt
 
@@ -102,11 +102,17 @@ def paint(
             larger, so that rows with more replicates have the same batches.
 
     Raises:
+        ConfigError: the method does not suit the size of the images.
         OSError: an image could not be written.
         RowFailed: some images could not be painted, at the second try neither; the others are.
         torch.OutOfMemoryError: a single image does not fit.
         KeyboardInterrupt: asked to stop; after the batch in flight, or at once if asked twice.
     """
+    factor = pipe.vae_scale_factor
+    try:
+        method.check_latent(cfg.generation.height // factor, cfg.generation.width // factor)
+    except ValueError as error:
+        raise ConfigError(f"method.{error}") from None
     store.write_identity()
     store.forget_unfinished()
     missing = store.missing(prompts)

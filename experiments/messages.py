@@ -17,14 +17,14 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from experiments.config import ROOT, ConfigError, RowsFailed
+from experiments.config import ROOT, ConfigError, RowFailed, RowsFailed
 
 CONFIGS = ROOT / "configs"
 
 
 def one_line(error: BaseException, arguments: list[str]) -> str | None:
     """The message for the user, or None where only a traceback helps (a defect of ours)."""
-    if isinstance(error, (ConfigError, RowsFailed)):
+    if isinstance(error, (ConfigError, RowFailed, RowsFailed)):
         return f"error: {error}"
     if isinstance(error, MissingConfigException):
         return f"error: {_missing_config(error, arguments)}"

@@ -253,17 +253,27 @@ def batch_of(row: Row, prompts: list[Prompt]) -> int:
     if row.cfg.timing.batch_size != LARGEST:
         return row.cfg.timing.batch_size
     short = OmegaConf.merge(row.cfg, {"generation": {"steps": 2}})
+
+    def attempt(batch: int) -> None:
+        pipe = pipelines.load(short)
+        with row.method.attach(pipe):
+            pipelines.generate(pipe, short, cycled(prompts, batch))
+
+    return largest_batch(attempt)
+
+
+def largest_batch(attempt: Callable[[int], None], most: float = float("inf")) -> int:
+    """The largest power of two up to `most` that can be attempted without running out of memory;
+    1 is not tried."""
     batch = 1
-    while fits(row, short, cycled(prompts, 2 * batch)):
+    while 2 * batch <= most and fits(attempt, 2 * batch):
         batch *= 2
     return batch
 
 
-def fits(row: Row, cfg: DictConfig, prompts: list[Prompt]) -> bool:
-    pipe = pipelines.load(cfg)
+def fits(attempt: Callable[[int], None], batch: int) -> bool:
     try:
-        with row.method.attach(pipe):
-            pipelines.generate(pipe, cfg, prompts)
+        attempt(batch)
     except torch.OutOfMemoryError:
         return False
     finally:

@@ -49,9 +49,10 @@ def bench(argv: list[str]) -> str:
         if not (path.is_file() and read_json(path)["measured_on"] == settings):
             write_json(path, measured(cell, options, where, out) | {"measured_on": settings})
         found.append(read_json(path))
-    write_json(out / "bench.json", {"environment": described, "cells": found})
-    text = to_markdown(found, described)
-    write_text(out / "bench.md", text + "\n")
+        # After each, so that a run that is stopped leaves the table of what it measured.
+        write_json(out / "bench.json", {"environment": described, "cells": found})
+        text = to_markdown(found, described)
+        write_text(out / "bench.md", text + "\n")
     return f"\n{text}\n\n{out}"
 
 

@@ -2,8 +2,8 @@
 
     python -m experiments.bench groups=[gpu]
 
-Weights are random and made on the device; nothing is downloaded. All cells together take at most
-eight minutes on one GPU: a cell gives up turns rather than take longer than `SECONDS`.
+Weights are random and made on the device; nothing is downloaded. A cell gives up turns, down to
+`FEWEST`, rather than take longer than `SECONDS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from experiments.bench import unets
 from experiments.bench.measure import sample, take_turns
 from experiments.config import LARGEST
 from experiments.pipelines import attention_backend
-from experiments.timing import Stopwatch, peak_memory_gb, reset_peak_memory
+from experiments.timing import Stopwatch, largest_batch, peak_memory_gb, reset_peak_memory
 
 RATIO = 0.5
 SECONDS = 25  # of a cell's turns
@@ -44,7 +44,7 @@ def evaluation(
         batch: images; `largest` is the largest power of two up to 64 at which all variants fit.
     """
     with attention_backend(attention):
-        images = fitting(architecture, pixels, dtype, where) if batch == LARGEST else batch
+        images = largest(architecture, pixels, dtype, where) if batch == LARGEST else batch
         of = unets.subject(architecture, pixels, dtype, where, 2 * images)
         models, share = unets.at_ratio(of, RATIO)
         calls = {name: partial(unets.run, model, of.given) for name, model in models.items()}
@@ -65,27 +65,15 @@ def evaluation(
     return seconds, facts
 
 
-def fitting(architecture: str, pixels: int, dtype: torch.dtype, where: torch.device) -> int:
+def largest(architecture: str, pixels: int, dtype: torch.dtype, where: torch.device) -> int:
     """The largest power of two of images, up to `MOST`, at which no variant runs out of memory."""
-    images = 1
-    while images < MOST and fits(architecture, pixels, dtype, where, 2 * images):
-        images *= 2
-    return images
 
-
-def fits(
-    architecture: str, pixels: int, dtype: torch.dtype, where: torch.device, images: int
-) -> bool:
-    try:
+    def attempt(images: int) -> None:
         of = unets.subject(architecture, pixels, dtype, where, 2 * images)
         for model in unets.at_ratio(of, RATIO)[0].values():
             unets.run(model, of.given)
-    except torch.OutOfMemoryError:
-        return False
-    finally:
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    return True
+
+    return largest_batch(attempt, MOST)
 
 
 def peak(call: Callable[[], Any], watch: Stopwatch) -> float | None:

@@ -54,6 +54,13 @@ class Method:
     def prepare(self, evaluations: int) -> None:
         """Told how many U-Net evaluations a generation has, before anything else is asked."""
 
+    def check_latent(self, height: int, width: int) -> None:
+        """Told the size of the latent before anything is painted.
+
+        Raises:
+            ValueError: a setting does not suit it; one line that begins with `key=value`.
+        """
+
     def warnings(self, evaluations: int) -> list[str]:
         """Settings that cannot take effect in a generation of so many U-Net evaluations."""
         return []

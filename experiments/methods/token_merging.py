@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import catome
+from catome.matching import require_tiles
 from experiments.methods.base import Method
 from experiments.schedules.file import read_schedule
 
@@ -114,6 +115,10 @@ class TokenMergingMethod(Method):
         if rescaled != self.merging.refresh:
             self.merging = replace(self.merging, refresh=rescaled)
             self.caching = f"{self.caching}, rescaled to {evaluations}"
+
+    def check_latent(self, height: int, width: int) -> None:
+        for level in range(self.merging.max_downsample.bit_length()):
+            require_tiles(height >> level, width >> level, self.merging.window)
 
     def warnings(self, evaluations: int) -> list[str]:
         warnings, late = [], self.merging.unreached(evaluations)

@@ -103,6 +103,21 @@ def test_every_group_is_measured_and_tabulated():
     assert set(FINEST) == {"sd15", "sdxl"}
 
 
+def test_compiled_blocks_are_compared_with_eager_ones(of, monkeypatch):
+    compiled = []
+
+    def compile_blocks(unet, **options):
+        compiled.append(options)
+        original(unet, backend="eager", **options)
+
+    original = type(of.unet).compile_repeated_blocks
+    monkeypatch.setattr(type(of.unet), "compile_repeated_blocks", compile_blocks)
+    seconds, _ = unets.compiled(of, turns=1)
+    assert compiled == [{"fullgraph": True}] * 3
+    assert {name for _, *pair in RATIOS["compiled"] for name in pair} <= set(seconds)
+    torch._dynamo.reset()
+
+
 @pytest.mark.parametrize(
     ("attention", "batch", "images"), [("fused", 1, 1), ("math", "largest", 2)]
 )

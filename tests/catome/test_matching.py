@@ -1,6 +1,7 @@
 """Destination patterns and similarities."""
 
 import random
+import re
 from collections import Counter
 
 import numpy as np
@@ -169,6 +170,20 @@ def test_a_window_as_large_as_the_grid_compares_all():
         assert torch.equal(again.assignment, whole.assignment)
     tiled, _ = match(x, destinations, Ratio(0.5), (8, 8), 4)
     assert not torch.equal(tiled.assignment, whole.assignment)
+
+
+@pytest.mark.parametrize(
+    ("grid", "window", "message"),
+    [
+        (None, 4, "grid=None: must be (height, width) of 64 tokens"),
+        ((4, 8), 4, "grid=(4, 8): must be (height, width) of 64 tokens"),
+        ((8, 8), 0, "window=0: must be a positive integer"),
+        ((8, 8), 2.5, "window=2.5: must be a positive integer"),
+    ],
+)
+def test_a_bad_window(grid, window, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        match(torch.randn(1, 64, 4), destination_tokens(8, 8, 2), Ratio(0.5), grid, window)
 
 
 def test_a_window_that_does_not_divide_the_grid():

@@ -227,6 +227,21 @@ def test_removing_from_a_unet_compiled_later(pipe, make_pipeline):
     assert traces(inner) == traces(other)
 
 
+def test_a_model_with_a_window(unet, evaluate):
+    """No pair crosses the border of a tile, and some would without a window."""
+
+    def crossing(window):
+        recorder = Recorder(pairs=True)
+        with apply(unet, TokenMerging(Ratio(0.75), window=window), record=recorder):
+            evaluate(unet)
+        token = torch.arange(64)
+        tile = token // 8 // 4 * 2 + token % 8 // 4
+        return sum((tile[r.pairs] != tile).sum().item() for r in recorder.records)
+
+    assert crossing(None) > 0
+    assert crossing(4) == 0
+
+
 def test_a_deep_copied_pipeline_has_its_own_state(make_pipeline, paint):
     pipe = make_pipeline()
     handle = apply(pipe, ADAPTIVE, record=True)

@@ -32,6 +32,8 @@ BAD = {
     "method=tome method.ratio=-0.1": ["method.ratio=-0.1", "0 to 1"],
     "method=tome method.ratio=much": ["method.ratio=", "much", "0 to 1"],
     "method.threshold=warm": ["method.threshold=", "warm"],
+    "method.window=3": ["method.window=3", "multiple of stride=2"],
+    "method.window=12": ["method.window=12", "must divide the token grid", "32 x 32"],
     "method.refresh=-5": ["method.interval=-5", "integer >= 1"],
     "method.refresh=0": ["method.interval=0", "integer >= 1"],
     "method.refresh=[8,0]": ["method.checkpoints=", "increasing order"],

@@ -17,5 +17,7 @@ class Slow(Method):
     @contextmanager
     def attach(self, pipe, record=False, on_match=None):
         hook = pipe.unet.register_forward_pre_hook(lambda *_: time.sleep(self.seconds))
-        yield
-        hook.remove()
+        try:
+            yield
+        finally:
+            hook.remove()
