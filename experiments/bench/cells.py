@@ -39,9 +39,10 @@ def cells(dtype: str) -> list[Cell]:
     Args:
         dtype: of U-Nets and blocks.
     """
+    half = "bfloat16" if dtype == "float32" else dtype
     listed = [
-        Cell("operations", (kind, tokens, channels, own))
-        for own in ("float32", dtype)
+        Cell("operations", (kind, tokens, channels, own), turns=8 if tokens == TOKENS[-1] else 20)
+        for own in ("float32", half)
         for tokens in TOKENS
         for channels in CHANNELS
         for kind in KINDS
@@ -58,7 +59,7 @@ def cells(dtype: str) -> list[Cell]:
         Cell("memory", ("sd15", 1024, dtype), full=True),
     ]
     listed += [
-        Cell("ragged", (images, tokens, channels, own))
+        Cell("ragged", (images, tokens, channels, own), turns=6 if tokens == 4096 else 20)
         for tokens, channels, own in (
             (1024, 64, "float32"),
             (1024, 320, "float32"),

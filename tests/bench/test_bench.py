@@ -207,13 +207,33 @@ def test_the_command_keeps_what_it_measured(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("has", "dtype"),
+    [
+        ({"avx2": True}, "float32"),
+        ({"avx512_bf16": True}, "bfloat16"),
+        ({"bf16": True}, "bfloat16"),
+    ],
+)
+def test_unets_are_measured_in_bfloat16_where_the_cpu_computes_in_it(monkeypatch, has, dtype):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    assert command.fast_dtype(torch.device("cpu")) == dtype
+    assert command.fast_dtype(torch.device("cuda")) == "bfloat16"
+
+
+def test_operations_are_measured_in_both_precisions():
+    for dtype, both in (("float32", {"float32", "bfloat16"}), ("float16", {"float32", "float16"})):
+        found = {cell.settings[-1] for cell in cells(dtype) if cell.group == "operations"}
+        assert found == both
+
+
+@pytest.mark.parametrize(
     ("argument", "message"),
     [
         ("groups=[speed]", "groups=speed: must be one of operations, block"),
         ("groups=block", "groups=block: must be a list"),
         ("turn=3", "turn=3: unknown key"),
         ("turns=0", "turns=0: must be an integer >= 1 or null"),
-        ("dtype=int8", "dtype=int8: must be one of float32"),
+        ("dtype=int8", "dtype=int8: must be one of auto, float32"),
         ("device=cuda:99", "device=cuda:99: "),
         ("groups=[gpu] device=cpu", "device=cpu: groups=[gpu] needs CUDA"),
         ("full=2", "full=2: must be true or false"),
