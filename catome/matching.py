@@ -10,8 +10,9 @@ from .merge_map import MergeMap
 from .selection import Ratio, Threshold
 
 # Scores are made this many at a time (all pairs of two rows of a 64 x 64 grid are 6.3 million), so
-# that memory does not grow with the square of the number of tokens.
-SCORES_AT_ONCE = 1 << 23
+# that memory does not grow with the square of the number of tokens, and is used again: glibc asks
+# the kernel anew for every 32 MB or more, which costs a quarter of the matching at 128 x 128.
+SCORES_AT_ONCE = 1 << 22
 
 
 def pattern_generator(seed: int, step: int, block: str) -> torch.Generator:

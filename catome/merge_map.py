@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 @dataclass(frozen=True, eq=False)
@@ -11,18 +12,16 @@ class MergeMap:
     """Index tensors that shorten a sequence by merging tokens, and lengthen it again.
 
     The short sequence of a row holds its unmerged sources, then its destinations; all rows keep the
-    same number. All indices are flat over (row, token), so that merging is two gathers and one
-    addition, and un-merging one gather, whatever the batch.
+    same number. All indices are flat over (row, token), so that merging is one sum over bags of
+    tokens (in a fixed order, on any device), and un-merging one gather, whatever the batch.
 
     Attributes:
         rows: batch rows B.
         tokens: tokens in a row N.
         destinations: (D,) tokens that are destinations, the same in all rows.
-        destination_rows: (B * D,) the same in flat indices of (B, N).
-        unmerged: (B * (L - D),) flat indices of (B, N).
-        merged: (M,) merged sources, flat indices of (B, N), M = B * count.
-        target: (M,) where each of them goes, flat indices of (B, D).
-        size: (B * D, 1) tokens that a destination becomes the mean of, fp32.
+        members: (B * N,) all tokens, flat indices of (B, N), by the short token they become; int32.
+        starts: (B * L,) where the members of each short token start, int32.
+        weights: (B * N,) of each member: 1 / the members of its short token, fp32.
         restored: (B * N,) where every token's output is found, flat indices of (B, L).
         count: merged sources of each row.
         length: tokens in a row of the short sequence L = N - count.
@@ -31,11 +30,9 @@ class MergeMap:
     rows: int
     tokens: int
     destinations: Tensor
-    destination_rows: Tensor
-    unmerged: Tensor
-    merged: Tensor
-    target: Tensor
-    size: Tensor
+    members: Tensor
+    starts: Tensor
+    weights: Tensor
     restored: Tensor
 
     @staticmethod
@@ -64,39 +61,36 @@ class MergeMap:
         room = n_sources - count  # unmerged sources
         length = room + n_destinations
 
-        source_rows = sources[order] + tokens * row
         nearest = nearest.gather(1, order)
-        target = (nearest + n_destinations * row)[:, :count].flatten()
-        destination_rows = (destinations + tokens * row).flatten()
-        size = torch.ones(rows * n_destinations, device=device)
-        size.index_add_(0, target, torch.ones(len(target), device=device))
         restored = torch.empty(rows * tokens, dtype=torch.long, device=device)
-        restored[source_rows] = length * row + torch.where(
+        restored[sources[order] + tokens * row] = length * row + torch.where(
             rank < count, room + nearest, rank - count
         )
-        restored[destination_rows] = (
+        restored[(destinations + tokens * row).flatten()] = (
             length * row + room + torch.arange(n_destinations, device=device)
         ).flatten()
+
+        members = restored.argsort(stable=True)
+        sizes = torch.zeros(rows * length, dtype=torch.int32, device=device)
+        sizes.index_add_(0, restored, sizes.new_ones(()).expand(len(restored)))
         return MergeMap(
             rows,
             tokens,
             destinations,
-            destination_rows,
-            source_rows[:, count:].flatten(),
-            source_rows[:, :count].flatten(),
-            target,
-            size[:, None],
+            members.int(),
+            (sizes.cumsum(0) - sizes).int(),
+            sizes.float().reciprocal()[restored[members]],
             restored,
         )
 
     # Of a tensor's size, and not fields, so that a compiled graph can hold for any count.
     @property
     def count(self) -> int:
-        return self.merged.shape[0] // self.rows
+        return self.tokens - self.length
 
     @property
     def length(self) -> int:
-        return self.tokens - self.count
+        return self.starts.shape[0] // self.rows
 
     @property
     def device(self) -> torch.device:
@@ -106,13 +100,8 @@ class MergeMap:
     def assignment(self) -> Tensor:
         """(B, N) the token each token is merged into; itself if it is not merged."""
         row = torch.arange(self.rows, device=self.device)[:, None]
-        kept = torch.cat(
-            (
-                self.unmerged.view(self.rows, -1) - self.tokens * row,
-                self.destinations.expand(self.rows, -1),
-            ),
-            dim=1,
-        )
+        kept = self.members[self.starts].view(self.rows, -1).long() - self.tokens * row
+        kept[:, self.length - len(self.destinations) :] = self.destinations
         return kept.gather(1, self.restored.view(self.rows, -1) - self.length * row)
 
     def overlap(self, other: "MergeMap") -> Tensor:
@@ -132,12 +121,13 @@ class MergeMap:
         """
         self._expect(x, self.tokens)
         flat = x.reshape(self.rows * self.tokens, x.shape[-1])
-        wide = torch.promote_types(x.dtype, torch.float32)
-        mean = flat.index_select(0, self.destination_rows).to(wide)
-        mean.index_add_(0, self.target, flat.index_select(0, self.merged).to(wide))
-        mean /= self.size
-        unmerged = flat.index_select(0, self.unmerged).view(self.rows, -1, x.shape[-1])
-        return torch.cat((unmerged, mean.to(x.dtype).view(self.rows, -1, x.shape[-1])), dim=1)
+        if x.is_cuda or x.dtype == torch.float64:  # CUDA sums bf16 and fp16 in fp32 by itself
+            short = F.embedding_bag(self.members, flat, self.starts, mode="mean")
+        else:  # the fastest kernel of CPUs
+            short = F.embedding_bag(
+                self.members, flat.float(), self.starts, mode="sum", per_sample_weights=self.weights
+            ).to(x.dtype)
+        return short.view(self.rows, -1, x.shape[-1])
 
     def unmerge(self, y: Tensor) -> Tensor:
         """(B, L, C) to (B, N, C): merged sources get a copy of their destination's output."""

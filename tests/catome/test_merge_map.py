@@ -74,7 +74,7 @@ def test_counts_add_up(drawn):
     merged = (made.assignment != torch.arange(tokens)).sum(1).tolist()
     assert merged == [made.count] * rows
     assert made.length == tokens - made.count
-    assert made.size.sum() == rows * len(destinations) + sum(merged)
+    assert (1 / made.weights).sum().item() == pytest.approx((made.restored.bincount() ** 2).sum())
     if isinstance(select, Ratio):
         assert made.count == min(int(select.ratio * tokens), sources)
     else:
@@ -133,9 +133,14 @@ def test_overlap_is_the_share_of_pairs_held_by_the_other():
 def test_half_precision_means_are_rounded_once(dtype):
     made = hand_made([0, 0, 0], [0], 2)
     x = torch.randn(1, 3, 1000, generator=torch.Generator().manual_seed(0)).to(dtype)
-    assert torch.equal(made.merge(x)[:, 0], x.float().mean(1).to(dtype))
-    rounded_twice = x.float().sum(1).to(dtype) / 3
-    assert not torch.equal(made.merge(x)[:, 0], rounded_twice)
+    exact = x.double().mean(1)
+
+    def steps(found):  # of the dtype, between the exact mean and what was found
+        exponent = (torch.frexp(exact).exponent - 1).clamp(min=-14)  # fp16 is subnormal below
+        return ((found.double() - exact).abs() / torch.finfo(dtype).eps / 2.0**exponent).max()
+
+    assert steps(made.merge(x)[:, 0]) <= 0.501
+    assert steps(x.float().sum(1).to(dtype) / 3) > 0.6  # rounded twice
 
 
 def test_wrong_shapes_are_refused():
@@ -148,7 +153,7 @@ def test_wrong_shapes_are_refused():
 def test_a_map_moves_to_another_device():
     moved = hand_made([0, 0, 0, 3], [0, 3], 2).to("meta")
     assert moved.device.type == "meta"
-    assert moved.target.device.type == "meta"
+    assert moved.members.device.type == "meta"
     assert moved.merge(torch.zeros(1, 4, 2, device="meta")).shape == (1, 2, 2)
 
 
