@@ -8,7 +8,8 @@ python -m experiments.bench groups=[block] profile=true    and a torch.profiler 
 groups   operations, block, unet, adaptive, nothing, compiled, ragged, generation, memory, gpu;
          null: all that the device can
 turns    how often variants take turns; null: a cell's own number
-out      where cells, `bench.json` and `bench.md` go; a finished cell is not measured again
+out      where cells, `bench.json` and `bench.md` go; a finished cell is not measured again and
+         stays in the tables
 device
 dtype    of U-Nets and blocks; auto: bfloat16 where the device has instructions for it, else float32
 """
@@ -45,18 +46,39 @@ def bench(argv: list[str]) -> str:
     if options.groups == ["gpu"] and where.type != "cuda":
         raise bad("device", options.device, "groups=[gpu] needs CUDA")
     out = Path(str(options.out))
-    found = []
+    text = ""
     for cell in chosen(options, where):
-        path = out / "cells" / f"{cell.name.replace(' ', '_')}.json"
-        settings = digest({"environment": described, "turns": options.turns or cell.turns})
-        if not (path.is_file() and read_json(path)["measured_on"] == settings):
-            write_json(path, measured(cell, options, where, out) | {"measured_on": settings})
-        found.append(read_json(path))
+        if kept(cell, options, described, out) is None:
+            found = measured(cell, options, where, out)
+            found["measured_on"] = settings(cell, options, described)
+            write_json(cell_file(cell, out), found)
         # After each, so that a run that is stopped leaves the table of what it measured.
-        write_json(out / "bench.json", {"environment": described, "cells": found})
-        text = to_markdown(found, described)
+        finished = [kept(listed, options, described, out) for listed in cells(options.dtype)]
+        finished = [found for found in finished if found is not None]
+        write_json(out / "bench.json", {"environment": described, "cells": finished})
+        text = to_markdown(finished, described)
         write_text(out / "bench.md", text + "\n")
     return f"\n{text}\n\n{out}"
+
+
+def cell_file(cell: Cell, out: Path) -> Path:
+    return out / "cells" / f"{cell.name.replace(' ', '_')}.json"
+
+
+def settings(cell: Cell, options: DictConfig, described: dict[str, Any]) -> str:
+    return digest({"environment": described, "turns": options.turns or cell.turns})
+
+
+def kept(
+    cell: Cell, options: DictConfig, described: dict[str, Any], out: Path
+) -> dict[str, Any] | None:
+    """A cell that was measured before on the same machine with as many turns, also one that is not
+    asked for now."""
+    path = cell_file(cell, out)
+    if not path.is_file():
+        return None
+    found = read_json(path)
+    return found if found["measured_on"] == settings(cell, options, described) else None
 
 
 def parse(argv: list[str]) -> DictConfig:

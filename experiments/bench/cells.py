@@ -11,7 +11,8 @@ import torch
 from experiments.bench import generation, gpu, memory, operations, ragged, unets
 from experiments.config import DTYPES, LARGEST
 
-TOKENS, CHANNELS = (1024, 4096, 16384), (320, 640)
+TOKENS, CHANNELS = {1024: 20, 4096: 20, 16384: 8}, (320, 640)  # tokens with their turns
+RATIOS = (0.25, 0.1, 0.75)  # beside 0.5
 KINDS = ("match", "match in windows", "merge", "unmerge", "merge + unmerge")
 GROUPS = (
     "operations", "block", "unet", "adaptive", "nothing", "compiled", "ragged",
@@ -34,29 +35,30 @@ class Cell:
 
 
 def cells(dtype: str) -> list[Cell]:
-    """In the order of measurement: what others run first comes first, one U-Net after another.
+    """In the order of measurement: what is measured in any case first.
 
     Args:
         dtype: of U-Nets and blocks.
     """
     half = "bfloat16" if dtype == "float32" else dtype
     listed = [
-        Cell("operations", (kind, tokens, channels, own), turns=8 if tokens == TOKENS[-1] else 20)
+        # Minutes each where half precision has no instructions.
+        Cell(
+            "operations",
+            (kind, tokens, channels, own),
+            own == half and tokens == max(TOKENS),
+            turns,
+        )
         for own in ("float32", half)
-        for tokens in TOKENS
+        for tokens, turns in TOKENS.items()
         for channels in CHANNELS
         for kind in KINDS
     ]
-    listed += [Cell("generation", (), turns=15), Cell("block", (dtype,))]
-    listed += [Cell("unet", ("sd15", 512, ratio, dtype), ratio != 0.5)
-               for ratio in (0.5, 0.1, 0.25, 0.75)]  # fmt: skip
     listed += [
+        Cell("generation", (), turns=15),
+        Cell("block", (dtype,)),
+        Cell("unet", ("sd15", 512, 0.5, dtype)),
         Cell("adaptive", ("sd15", 512, dtype), turns=6),
-        Cell("nothing", ("sd15", 512, dtype), full=True),
-        Cell("compiled", ("sd15", 512, dtype), full=True, turns=10),
-        Cell("unet", ("sd15", 1024, 0.5, dtype), full=True, turns=6),
-        Cell("unet", ("sdxl", 1024, 0.5, dtype), full=True, turns=6),
-        Cell("memory", ("sd15", 1024, dtype), full=True),
     ]
     listed += [
         Cell("ragged", (images, tokens, channels, own), turns=6 if tokens == 4096 else 20)
@@ -67,13 +69,21 @@ def cells(dtype: str) -> list[Cell]:
         )
         for images in (2, 4, 8)
     ]
+    listed += [Cell("nothing", ("sd15", 512, dtype), full=True)]
+    listed += [Cell("unet", ("sd15", 512, ratio, dtype), full=True, turns=8) for ratio in RATIOS]
+    listed += [
+        Cell("compiled", ("sd15", 512, dtype), full=True, turns=10),
+        Cell("unet", ("sd15", 1024, 0.5, dtype), full=True, turns=6),
+        Cell("memory", ("sd15", 1024, dtype), full=True),
+        Cell("unet", ("sdxl", 1024, 0.5, dtype), full=True, turns=6),
+    ]
     listed += [
         Cell("gpu", ("sd15", 512, own, attention, batch))
         for own in ("float16", "bfloat16")
         for attention in gpu.ATTENTIONS
         for batch in (1, 4, LARGEST)
     ]
-    return listed
+    return sorted(listed, key=lambda cell: cell.full)
 
 
 def measure_operations(where: torch.device, turns: int, kind, tokens, channels, dtype) -> Any:

@@ -12,6 +12,7 @@ from experiments.timing import Stopwatch
 from experiments.uncertainty import Interval, median_interval
 
 SHORTEST = 0.02  # seconds of one sample; a shorter call is repeated within it
+LONG = 1.0  # seconds of a call that need no second one to warm up
 
 
 def take_turns(
@@ -20,7 +21,8 @@ def take_turns(
     """Seconds a call of each variant, once a turn (A B C A B C ...).
 
     Args:
-        variants: what to time, by name; each was set up, and is called twice before to warm up.
+        variants: what to time, by name; each was set up, and is called before to warm up, once if
+            that takes a second, otherwise twice.
         turns: how often.
         where: the device that they compute on.
     """
@@ -36,8 +38,9 @@ def take_turns(
 
 
 def repeats_of(call: Callable[[], Any], watch: Stopwatch) -> int:
-    """How often to call within one sample; calls twice."""
-    sample(call, 1, watch)
+    """How often to call within one sample; calls once or twice."""
+    if sample(call, 1, watch) > LONG:
+        return 1
     return max(1, round(SHORTEST / max(sample(call, 1, watch), 1e-6)))
 
 

@@ -14,7 +14,7 @@ from stable_diffusion import unet as small_unet
 import catome
 from experiments.bench import __main__ as command
 from experiments.bench import gpu, operations, ragged, unets, variants
-from experiments.bench.cells import GROUPS, MEASURE, cells
+from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
 from experiments.bench.models import FINEST, twin
 from experiments.bench.tables import HEADS, RATIOS, TITLES, to_markdown
 from experiments.config import ConfigError
@@ -204,6 +204,20 @@ def test_the_command_keeps_what_it_measured(tmp_path):
     again = run(*arguments)
     assert again.stdout == done.stdout
     assert "sample" not in again.stderr  # nothing was measured
+
+
+def test_cells_of_other_calls_stay_in_the_table(tmp_path, monkeypatch):
+    listed = [Cell("generation", ()), Cell("block", ("float32",))]
+    monkeypatch.setattr(command, "cells", lambda dtype: listed)
+    seconds = {"unpatched": [1.0], "ca_tome": [1.0], "catome": [1.0]}
+    monkeypatch.setitem(MEASURE, "generation", lambda *_: (seconds, {}))
+    monkeypatch.setitem(MEASURE, "block", lambda *_: ({"unpatched": [1.0]}, {}))
+    options = [f"out={tmp_path}", "device=cpu"]
+    command.bench(["groups=[block]", *options])
+    text = command.bench(["groups=[generation]", *options])
+    assert text.index("### One top-level transformer") < text.index("### Toy world")
+    other = command.bench(["groups=[generation]", "turns=3", *options])
+    assert "### One top-level transformer" not in other  # measured in another way
 
 
 @pytest.mark.parametrize(
