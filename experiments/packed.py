@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
+from collections.abc import Iterable
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -61,18 +62,39 @@ class Packs:
 
     def path(self, key: str) -> Path | None:
         """Of an image that is there and whole."""
-        found = self.find(key)
-        return None if found is None else found[0] / f"{key}.png"
-
-    def find(self, key: str) -> tuple[Path, int] | None:
-        """The zip of an image that is there and whole, and the image's first byte in it."""
         position = position_of(self._keys, key)
-        if position is None:
-            return None
-        return self._zips[self._where[position]], int(self._begins[position])
+        return None if position is None else self._zips[self._where[position]] / f"{key}.png"
+
+    def members(
+        self, keys: Iterable[str], count: int
+    ) -> tuple[list[tuple[Path, list[int]]], np.ndarray]:
+        """Where many images are, as they lie on the disk.
+
+        Args:
+            count: of the keys.
+
+        Returns:
+            Each zip with the first bytes of its images in rising order, and the positions in `keys`
+            of the images that no zip has whole.
+        """
+        if not len(self._keys):
+            return [], np.arange(count)
+        wanted = np.fromiter((key.encode() for key in keys), f"S{KEY}", count)
+        at = np.searchsorted(self._keys, wanted).clip(max=len(self._keys) - 1)
+        present = self._keys[at] == wanted
+        others = np.flatnonzero(~present)
+        if not present.any():
+            return [], others
+        at = at[present]
+        at = at[np.lexsort((self._begins[at], self._where[at]))]
+        zips, firsts = np.unique(self._where[at], return_index=True)
+        begins = np.split(self._begins[at], firsts[1:])
+        return [(self._zips[own], b.tolist()) for own, b in zip(zips, begins, strict=True)], others
 
 
 def position_of(keys: np.ndarray, key: str) -> int | None:
+    if not len(keys):
+        return None
     wanted = key.encode()
     position = int(np.searchsorted(keys, wanted))
     return position if position < len(keys) and keys[position] == wanted else None

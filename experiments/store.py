@@ -17,18 +17,21 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from experiments.packed import Packs, at_start, write_zip
-from experiments.png import is_whole, read_text
+from experiments.png import BEGIN, END, read_text
 
 TEXT_KEY = "catome"
+SORTED = json.JSONEncoder(sort_keys=True)  # made once, as images are counted in millions
+HEAD = 8192  # bytes of a PNG in which its text usually ends
 UNFINISHED = 3600  # seconds after which nobody can still be writing a file
 
 
@@ -60,8 +63,7 @@ class Painted:
 
 def digest(value: Any, length: int = 16) -> str:
     """Hex digits of the SHA-256 of a JSON value (keys sorted)."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return hashlib.sha256(SORTED.encode(value).encode()).hexdigest()[:length]
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -101,6 +103,7 @@ class ImageStore:
         self.identity = identity
         self.painter = digest(identity)
         self.folder = root / "images" / self.painter
+        self._name = str(self.folder)
         self._packs = Packs(self.folder)
         self._unkept: dict[str, dict] = {}
         self._unkept_files: set[Path] = set()
@@ -125,7 +128,7 @@ class ImageStore:
         key = prompt.key
         if self._packs.path(key) is not None or key in self._unkept:
             return True
-        return is_whole_png(self._loose(key))
+        return is_whole_png(self._loose_name(key))
 
     def missing(self, prompts: list[Prompt]) -> list[Prompt]:
         """The prompts without an image, each once, in order."""
@@ -134,30 +137,27 @@ class ImageStore:
 
     def record(self, prompt: Prompt) -> dict | None:
         """What `write` was given with the image; None where there is none."""
-        if prompt.key in self._unkept:
-            return self._unkept[prompt.key]
+        key = prompt.key
+        if key in self._unkept:
+            return self._unkept[key]
         try:
-            return read_record(self.path(prompt))
+            packed = self._packs.path(key)
+            return read_record(packed) if packed else read_loose_record(self._loose_name(key))
         except (OSError, KeyError, ValueError):
             return None
 
-    def records(self, prompts: list[Prompt]) -> Iterator[dict | None]:
-        """`record` of each; a zip is opened once."""
-        with ExitStack() as stack:
-            zips: dict[Path, BinaryIO] = {}
-            for prompt in prompts:
-                found = None if prompt.key in self._unkept else self._packs.find(prompt.key)
-                if found is None:
-                    yield self.record(prompt)
-                    continue
-                path, begin = found
-                if path not in zips:
-                    zips[path] = stack.enter_context(path.open("rb"))
-                zips[path].seek(begin)
-                try:
-                    record = json.loads(read_text(zips[path], TEXT_KEY))
-                except (KeyError, ValueError):
-                    record = None
+    def records(self, prompts: list[Prompt]) -> Iterator[dict]:
+        """`record` of each that has one, in the order in which they lie on the disk."""
+        zips, others = self._packs.members((p.key for p in prompts), len(prompts))
+        for path, begins in zips:
+            with path.open("rb") as file:
+                for begin in begins:
+                    file.seek(begin)
+                    with suppress(KeyError, ValueError):
+                        yield json.loads(read_text(file, TEXT_KEY))
+        for i in others:
+            record = self.record(prompts[i])
+            if record is not None:
                 yield record
 
     def write_identity(self) -> None:
@@ -243,15 +243,39 @@ class ImageStore:
         self._packs = Packs(self.folder)
 
     def _loose(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.png"
+        return Path(self._loose_name(key))
+
+    def _loose_name(self, key: str) -> str:
+        return f"{self._name}/{key[:2]}/{key}.png"
 
 
-def is_whole_png(path: Path) -> bool:
+def is_whole_png(path: Path | str) -> bool:
+    """By the fewest calls of the system that tell it, as a scan asks for each image."""
     try:
-        with path.open("rb") as file:
-            return is_whole(file, os.fstat(file.fileno()).st_size)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return False
+    try:
+        end = os.fstat(descriptor).st_size - len(END)
+        whole = os.pread(descriptor, len(BEGIN), 0) == BEGIN
+        return whole and end > 0 and os.pread(descriptor, len(END), end) == END
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def read_loose_record(name: str) -> dict:
+    """`read_record` of an image in no zip, by one read where that is enough."""
+    descriptor = os.open(name, os.O_RDONLY)
+    try:
+        head = os.read(descriptor, HEAD)
+    finally:
+        os.close(descriptor)
+    try:
+        return json.loads(read_text(BytesIO(head), TEXT_KEY))
+    except ValueError:
+        return read_record(Path(name))
 
 
 def read_record(path: Path) -> dict:

@@ -147,6 +147,16 @@ def test_an_image_truncated_in_a_zip_is_not_done(store):
     assert again.path(prompts[1]).read_bytes() == whole
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_record_may_be_long(store, packed):
+    prompt = Prompt("a cat " * 5000, 0)
+    store.write(prompt, picture(0), {"merged_share": 0.5})
+    if packed:
+        store.pack([prompt])
+    assert store.record(prompt)["prompt"] == prompt.text
+    assert [r["merged_share"] for r in store.records([prompt])] == [0.5]
+
+
 @pytest.mark.parametrize("keep", [0, 100])
 def test_a_broken_zip_counts_for_nothing(store, keep):
     prompts = painted(store, 3)
@@ -166,8 +176,10 @@ def test_images_left_out_count_as_done_and_keep_their_records(store, packed):
     assert again.missing(prompts) == []
     assert [again.record(p)["merged_share"] for p in prompts] == [0.0, 0.1, 0.2, 0.3, 0.4]
     stranger = Prompt("a dog", 0)
-    records = list(again.records([*prompts, stranger]))
-    assert records == [again.record(p) for p in prompts] + [None]
+    assert again.record(stranger) is None
+    assert list(again.records([stranger])) == []
+    records = sorted(again.records([*prompts, stranger]), key=lambda r: r["seed"])
+    assert records == [again.record(p) for p in prompts]
     row = again.painted("row", prompts)
     assert [row.left_out.get(path) for path in row.images] == [None, None, *hashes]
     assert [is_there(path) for path in row.images] == [True, True, False, False, False]
