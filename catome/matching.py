@@ -11,7 +11,7 @@ from .selection import Ratio, Threshold
 
 # Scores are made this many at a time (all pairs of two rows of a 64 x 64 grid are 6.3 million), so
 # that memory does not grow with the square of the number of tokens, and is used again: glibc asks
-# the kernel anew for every 32 MB or more, which costs a quarter of the matching at 128 x 128.
+# the kernel anew for every 32 MB or more, which took a fifth of the matching at 128 x 128.
 SCORES_AT_ONCE = 1 << 22
 
 

@@ -13,7 +13,7 @@ class MergeMap:
 
     The short sequence of a row holds its unmerged sources, then its destinations; all rows keep the
     same number. All indices are flat over (row, token), so that merging is one sum over bags of
-    tokens (in a fixed order, on any device), and un-merging one gather, whatever the batch.
+    tokens, and un-merging one gather, whatever the batch.
 
     Attributes:
         rows: batch rows B.

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The reference runs of the toy world, whose figures are kept in results/toy: nine rows with 128
 # held-out captions each (75 minutes on two CPU cores), then the controls, the schedules, the two
-# observations and matching within windows (another 90 minutes). What is there already is not painted again.
+# observations and matching within windows (about as long again, and a little). What is there already
+# is not painted again.
 #
 #     sh scripts/reference_run.sh [reference | controls | find_schedule | similarity |
 #         pair_overlap | window]...

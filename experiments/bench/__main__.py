@@ -45,15 +45,17 @@ def bench(argv: list[str]) -> str:
     described = {k: v for k, v in environment.describe(where, "", "fused").items() if k != "dtype"}
     if options.groups == ["gpu"] and where.type != "cuda":
         raise bad("device", options.device, "groups=[gpu] needs CUDA")
+    listed = chosen(options, where)
+    if not listed:
+        raise bad("groups", ", ".join(options.groups), "is measured with full=true only")
     out = Path(str(options.out))
-    text = ""
-    for cell in chosen(options, where):
+    for cell in listed:
         if kept(cell, options, described, out) is None:
             found = measured(cell, options, where, out)
             found["measured_on"] = settings(cell, options, described)
             write_json(cell_file(cell, out), found)
         # After each, so that a run that is stopped leaves the table of what it measured.
-        finished = [kept(listed, options, described, out) for listed in cells(options.dtype)]
+        finished = [kept(c, options, described, out) for c in cells(options.dtype)]
         finished = [found for found in finished if found is not None]
         write_json(out / "bench.json", {"environment": described, "cells": finished})
         text = to_markdown(finished, described)

@@ -250,6 +250,7 @@ def test_operations_are_measured_in_both_precisions():
         ("dtype=int8", "dtype=int8: must be one of auto, float32"),
         ("device=cuda:99", "device=cuda:99: "),
         ("groups=[gpu] device=cpu", "device=cpu: groups=[gpu] needs CUDA"),
+        ("groups=[nothing] device=cpu", "groups=nothing: is measured with full=true only"),
         ("full=2", "full=2: must be true or false"),
     ],
 )
