@@ -6,8 +6,10 @@
 
 Any setting of `run.py` may follow `turns`. The bare loop calls the pipeline on the same prompts and
 seeds and saves the PNGs; the runner paints them into a store of its own each time. They take turns
-in one process. Prints the median of the paired ratios runner / bare with its interval; and, as
-painting varies by more than either costs, the seconds that pass outside of the pipeline's calls.
+in one process. Prints the median of the paired ratios runner / bare with its interval. Painting
+varies by more than either costs, so it also prints the seconds that pass outside of the pipeline's
+calls, the processor's seconds that the runner's writing takes beside painting, and the ratio that
+follows if painting itself takes equally long and waits for all of the writing.
 """
 
 from __future__ import annotations
@@ -58,6 +60,19 @@ def outside(pipe: Watched, work: Callable[..., None], given: tuple[Any, ...], to
     to.append(time.perf_counter() - start - (pipe.seconds - before))
 
 
+class WatchedStore(ImageStore):
+    """An image store that adds up the processor's seconds of its writing, a thread of its own."""
+
+    seconds = 0.0
+
+    def write(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.thread_time()
+        try:
+            return super().write(*args, **kwargs)
+        finally:
+            WatchedStore.seconds += time.thread_time() - start
+
+
 def bare(pipe, cfg: DictConfig, prompts: list[Prompt], folder: Path) -> None:
     options = cfg.generation
     for begin in range(0, len(prompts), options.batch_size):
@@ -78,7 +93,7 @@ def through_the_runner(pipe, cfg: DictConfig, prompts: list[Prompt], folder: Pat
     method = build_method(cfg)
     identity = pipelines.painter_identity(cfg, pipe.scheduler, method)
     root = Path(tempfile.mkdtemp(dir=folder))
-    generate.paint(cfg, pipe, method, ImageStore(root, identity), prompts, "runner")
+    generate.paint(cfg, pipe, method, WatchedStore(root, identity), prompts, "runner")
 
 
 def main(turns: int, overrides: list[str]) -> None:
@@ -98,11 +113,14 @@ def main(turns: int, overrides: list[str]) -> None:
     found = ratio(seconds, "runner", "bare")
     each = {name: median(values) / len(prompts) for name, values in seconds.items()}
     more = {name: median(values) / len(prompts) for name, values in beside.items()}
+    images = len(prompts) * len(beside["runner"])  # warm-up too
+    writing = WatchedStore.seconds / images
+    bound = 1 + (more["runner"] + writing - more["bare"]) / each["bare"]
     print(
         f"runner / bare: {found.value:.4f} ({found.low:.4f} to {found.high:.4f}), {turns} turns of "
         f"{len(prompts)} images; {each['bare']:.2f} and {each['runner']:.2f} s an image\n"
         f"outside of the pipeline's calls: bare {more['bare']:.4f}, runner {more['runner']:.4f} s "
-        f"an image, {100 * more['runner'] / each['runner']:.2f} % of the runner's"
+        f"an image; writing beside painting {writing:.4f} s: at most {bound:.4f}"
     )
 
 
