@@ -1,4 +1,4 @@
-"""Whole generations of the toy world: ours against `ca_tome` at the same matches."""
+"""Whole generations of the toy world: ours against `ca_tome` at the same matches, and the limit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from experiments.bench import variants
 from experiments.bench.measure import take_turns
 from experiments.bench.models import twin
 from experiments.config import ROOT
+from experiments.explain.free_merge import FreeMerge
 from experiments.toy.networks import LATENT_SIZE
 
 PIPELINE = ROOT / "experiments" / "toy" / "weights" / "pipeline"
@@ -58,6 +59,11 @@ def paint(pipe: StableDiffusionPipeline, counter: OfficialSteps | None = None) -
     return pipe(PROMPT, **options).images[0]
 
 
+def paint_at_the_limit(pipe: StableDiffusionPipeline, kept: dict[str, list[int]]) -> Any:
+    with FreeMerge(kept).attach(pipe):
+        return paint(pipe)
+
+
 def generations(where: torch.device, turns: int) -> tuple[dict[str, list[float]], dict[str, Any]]:
     """Seconds of 20 PLMS steps where about half of the sources merge, matched every 5."""
     pipe = toy(where)
@@ -68,7 +74,7 @@ def generations(where: torch.device, turns: int) -> tuple[dict[str, list[float]]
     similarities = torch.cat([r.similarities.flatten() for r in recorder.records])
     threshold = similarities.median().item()
 
-    theirs, ours = sharing(pipe), sharing(pipe)
+    theirs, ours, free = sharing(pipe), sharing(pipe), sharing(pipe)
     evaluations = STEPS + 1
     matched = list(range(1, evaluations + 1, EVERY))
     ca_tome.patch.apply_patch(theirs, compute_on=matched, r=threshold)
@@ -76,11 +82,16 @@ def generations(where: torch.device, turns: int) -> tuple[dict[str, list[float]]
     handle = catome.apply(ours, method, record=True)
     paint(ours)
     share = handle.recorder.share_merged()
+    kept: dict[str, list[int]] = {}
+    for record in handle.records:
+        mean = sum(record.tokens_out) / len(record.tokens_out)
+        kept.setdefault(f"{record.block}.attn1", []).append(round(mean))
     catome.apply(ours, method)
     calls = {
         variants.UNPATCHED: partial(paint, pipe),
         CA_TOME: partial(paint, theirs, OfficialSteps(theirs.unet)),
         OURS: partial(paint, ours),
+        variants.FREE: partial(paint_at_the_limit, free, kept),
     }
     facts = {"threshold": threshold, "merged share of sources": share}
     return take_turns(calls, turns, where, "toy, 20 PLMS steps"), facts

@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from experiments.bench import ragged, variants
 from experiments.bench.generation import CA_TOME, OURS
-from experiments.bench.measure import ratio
+from experiments.bench.summary import summary, times
 from experiments.config import LARGEST
 
 HEADS = {
@@ -69,6 +69,7 @@ RATIOS = {
         ("ca_tome / catome", CA_TOME, OURS),
         ("unpatched / ca_tome", variants.UNPATCHED, CA_TOME),
         ("unpatched / catome", variants.UNPATCHED, OURS),
+        ("free / catome", variants.FREE, OURS),
     ),
     "memory": (),
     "gpu": AT_RATIO,
@@ -84,7 +85,8 @@ def to_markdown(found: list[dict[str, Any]], environment: dict[str, Any]) -> str
         found: cells as `cells.json` keeps them: group, settings, seconds, facts, turns.
         environment: what they were measured on.
     """
-    parts = []
+    short = summary(found)
+    parts = [f"### In short: catome is so many times as fast as\n\n{short}"] if short else []
     for group, title in TITLES.items():
         own = [cell for cell in found if cell["group"] == group]
         if group == "gpu" and not own:
@@ -123,7 +125,7 @@ def table(group: str, cells: list[dict[str, Any]]) -> str:
                 line.append(f"{facts['peak GiB'][name]:.2f}")
             else:
                 line.append(milliseconds(cell["seconds"].get(name)))
-        line += [shown(cell["seconds"], slow, fast) for _, slow, fast in ratios]
+        line += [times(cell["seconds"], slow, fast) for _, slow, fast in ratios]
         if shares:
             line.append(f"{100 * facts['merged share of sources']:.0f} %")
         if group == "ragged":
@@ -144,11 +146,3 @@ def milliseconds(seconds: list[float] | None) -> str:
         return "—"
     middle = 1000 * sorted(seconds)[len(seconds) // 2]
     return f"{middle:.3g}" if middle < 100 else f"{middle:,.0f}"
-
-
-def shown(seconds: dict[str, list[float]], slow: str, fast: str) -> str:
-    if not {slow, fast} <= set(seconds):
-        return "—"
-    found = ratio(seconds, slow, fast)
-    digits = 3 if found.value < 2 else 1
-    return f"{found.value:.{digits}f} ({found.low:.{digits}f}–{found.high:.{digits}f})"

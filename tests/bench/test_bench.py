@@ -16,6 +16,7 @@ from experiments.bench import __main__ as command
 from experiments.bench import gpu, operations, ragged, unets, variants
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
 from experiments.bench.models import FINEST, twin
+from experiments.bench.summary import summary
 from experiments.bench.tables import HEADS, RATIOS, TITLES, to_markdown
 from experiments.config import ConfigError
 from experiments.timing import counted_flops
@@ -177,6 +178,24 @@ def test_a_way_that_cannot_run_here_is_left_out(monkeypatch):
     assert "—" in [text.strip() for text in line.split("|")]  # nested / one by one
 
 
+def test_the_short_table_compares_with_all_that_was_timed():
+    each = {"unpatched": 4.0, "tomesd": 3.0, "catome matching": 2.0, "catome re-using": 1.0}
+    seconds = {name: [value] * 6 for name, value in (each | {"free merge": 0.9}).items()}
+    cells = [
+        {"group": "unet", "settings": ["sd15", 512, 0.5, "float32"], "seconds": seconds},
+        {"group": "memory", "settings": ["sd15", 1024, "float32"], "seconds": {}},
+        {"group": "adaptive", "settings": ["sd15", 512, "float32"], "seconds": seconds},
+    ]
+    lines = [re.sub(" +", " ", line) for line in summary(cells).splitlines()[2:]]
+    unet, one = "| sd15 512 px, ratio 0.5", "1.500 (1.500–1.500)"
+    assert lines[0] == f"{unet}, matching | float32 | 2.0 (2.0–2.0) | {one} | — | — |"
+    assert lines[1].startswith(f"{unet}, re-using | float32 | 4.0 (4.0–4.0) | 3.0 (3.0–3.0) | — |")
+    assert lines[1].endswith("| 0.900 (0.900–0.900) |")
+    assert lines[2].endswith("threshold, matching | float32 | 2.0 (2.0–2.0) | — | — | — |")
+    assert len(lines) == 4
+    assert summary(cells[1:2]) == ""
+
+
 def test_the_length_of_overlapping_spans():
     assert gpu.covered([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
     assert gpu.covered([]) == 0
@@ -200,7 +219,7 @@ def test_the_command_keeps_what_it_measured(tmp_path):
     assert saved["environment"]["version_torch"] == torch.__version__.split("+")[0]
     (cell,) = saved["cells"]
     assert 0.4 < cell["facts"]["merged share of sources"] < 0.7
-    assert set(cell["seconds"]) == {"unpatched", "ca_tome", "catome"}
+    assert set(cell["seconds"]) == {"unpatched", "ca_tome", "catome", "free merge"}
     again = run(*arguments)
     assert again.stdout == done.stdout
     assert "sample" not in again.stderr  # nothing was measured

@@ -1,0 +1,88 @@
+"""How many times as fast as the peers, as nothing, and as merging for nothing: the short table."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tabulate import tabulate
+
+from experiments.bench import variants
+from experiments.bench.generation import CA_TOME, OURS
+from experiments.bench.measure import ratio
+
+HEADS = ("", "dtype", "unpatched", "tomesd", "ca_tome", "free merge")
+CHANNELS = 320  # of the operations shown
+
+
+class Line(NamedTuple):
+    """`ours` against `unpatched`, `tomesd`, `ca_tome` and the limit; None where there is none."""
+
+    what: str
+    dtype: str
+    ours: str
+    peers: tuple[str | None, str | None, str | None, str | None]
+
+
+def summary(found: list[dict[str, Any]]) -> str:
+    """Ratios other / ours with their intervals, a line for each thing measured; "" for nothing.
+
+    Args:
+        found: cells as in `to_markdown`.
+    """
+    lines = [
+        [line.what, line.dtype, *(times(cell["seconds"], peer, line.ours) for peer in line.peers)]
+        for cell in found
+        for line in lines_of(cell["group"], cell["settings"])
+    ]
+    if not lines:
+        return ""
+    align = ("left", "left", "right", "right", "right", "right")
+    return tabulate(lines, HEADS, tablefmt="pipe", disable_numparse=True, colalign=align)
+
+
+def lines_of(group: str, settings: list[Any]) -> list[Line]:
+    matching = (variants.UNPATCHED, variants.TOMESD, None, None)
+    reusing = (variants.UNPATCHED, variants.TOMESD, None, variants.FREE)
+    if group == "operations":
+        kind, tokens, channels, dtype = settings
+        if channels != CHANNELS or kind in ("merge", "unmerge"):
+            return []
+        return [Line(f"{kind}, N {tokens}", dtype, "catome", (None, "tomesd", None, None))]
+    if group == "block":
+        return [
+            Line("block of 4096 tokens, matching", settings[0], variants.MATCH, matching),
+            Line("block of 4096 tokens, re-using", settings[0], variants.REUSE, reusing),
+        ]
+    if group == "unet":
+        architecture, pixels, share, dtype = settings
+        what = f"{architecture} {pixels} px, ratio {share}"
+        return [
+            Line(f"{what}, matching", dtype, variants.MATCH, matching),
+            Line(f"{what}, re-using", dtype, variants.REUSE, reusing),
+        ]
+    if group == "adaptive":
+        architecture, pixels, dtype = settings
+        what = f"{architecture} {pixels} px, threshold"
+        matching = (variants.UNPATCHED, None, variants.CA_TOME_MATCH, None)
+        reusing = (variants.UNPATCHED, None, variants.CA_TOME_REUSE, variants.FREE)
+        return [
+            Line(f"{what}, matching", dtype, variants.MATCH, matching),
+            Line(f"{what}, re-using", dtype, variants.REUSE, reusing),
+        ]
+    if group == "nothing":
+        architecture, pixels, dtype = settings
+        what = f"{architecture} {pixels} px, merging nothing"
+        return [Line(what, dtype, variants.NOTHING, (variants.UNPATCHED, None, None, None))]
+    if group == "generation":
+        peers = (variants.UNPATCHED, None, CA_TOME, variants.FREE)
+        return [Line("toy generation, matched every 5", "float32", OURS, peers)]
+    return []
+
+
+def times(seconds: dict[str, list[float]], slow: str | None, fast: str) -> str:
+    """The median of the ratios within a turn and its interval."""
+    if slow not in seconds or fast not in seconds:
+        return "—"
+    found = ratio(seconds, slow, fast)
+    digits = 3 if found.value < 2 else 1
+    return f"{found.value:.{digits}f} ({found.low:.{digits}f}–{found.high:.{digits}f})"
