@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from torch.nn import functional as F
 
 from experiments.bench.measure import take_turns
 
+MEMINFO = Path("/proc/meminfo")
 HEADS, ROWS = 8, 2  # rows of an image: the two halves of guidance
 ONE_BY_ONE, MASKED, NESTED = "one by one", "masked", "nested"
+SCORES = 6  # as many tensors of all scores are alive at once where nested tensors take plain math
 
 
 class SelfAttention(nn.Module):
@@ -77,6 +80,10 @@ def ragged(
     calls = attentions(images, tokens, channels, dtype, where)
     expected = calls[ONE_BY_ONE]()
     kernels, differences = {}, {}
+    lacking = memory_lacking(images, tokens, dtype, where)
+    if lacking is not None:
+        kernels[NESTED] = lacking
+        del calls[NESTED]
     for name, call in list(calls.items()):
         try:
             found = call()
@@ -92,6 +99,20 @@ def ragged(
     label = f"ragged, {images} images N={tokens} C={channels}"
     facts = {"kernel": kernels, "largest difference": differences}
     return take_turns(calls, turns, where, label), facts
+
+
+def memory_lacking(images: int, tokens: int, dtype: torch.dtype, where: torch.device) -> str | None:
+    """Why nested tensors are not tried: on CPUs they make all scores at once, and who asks for
+    more memory than there is gets killed. None where they fit, or nothing is known."""
+    if where.type != "cpu" or not MEMINFO.is_file():
+        return None
+    lines = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
+    available = int(lines["MemAvailable"].split()[0]) / 2**20
+    longest = max(lengths(images, tokens))
+    needed = SCORES * images * ROWS * HEADS * longest**2 * dtype.itemsize / 2**30
+    if needed < available:
+        return None
+    return f"needs {needed:.1f} GiB of memory, {available:.1f} are available"
 
 
 def kernel(call: Callable[[], Any]) -> str:

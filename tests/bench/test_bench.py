@@ -178,6 +178,20 @@ def test_a_way_that_cannot_run_here_is_left_out(monkeypatch):
     assert "—" in [text.strip() for text in line.split("|")]  # nested / one by one
 
 
+def test_nested_tensors_are_not_tried_without_the_memory(monkeypatch, tmp_path):
+    """On a CPU they make all scores at once, and the process would be killed."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 24000000 kB\nMemAvailable:   23068672 kB\n")
+    monkeypatch.setattr(ragged, "MEMINFO", meminfo)
+    assert ragged.memory_lacking(4, 4096, torch.float32, CPU) is None
+    reason = "needs 27.0 GiB of memory, 22.0 are available"
+    assert ragged.memory_lacking(8, 4096, torch.float32, CPU) == reason
+    meminfo.write_text("MemAvailable: 100 kB\n")
+    seconds, facts = ragged.ragged(2, 64, 32, torch.float32, CPU, turns=6)
+    assert set(seconds) == {ragged.ONE_BY_ONE, ragged.MASKED}
+    assert facts["kernel"][ragged.NESTED].startswith("needs 0.0 GiB")
+
+
 def test_the_short_table_compares_with_all_that_was_timed():
     each = {"unpatched": 4.0, "tomesd": 3.0, "catome matching": 2.0, "catome re-using": 1.0}
     seconds = {name: [value] * 6 for name, value in (each | {"free merge": 0.9}).items()}
