@@ -15,7 +15,7 @@ TOKENS, CHANNELS = {1024: 20, 4096: 20, 16384: 8}, (320, 640)  # tokens with the
 OTHER_RATIOS = (0.25, 0.1, 0.75)  # beside 0.5
 KINDS = ("match", "match in windows", "merge", "unmerge", "merge + unmerge")
 GROUPS = (
-    "operations", "block", "unet", "adaptive", "nothing", "compiled", "ragged",
+    "operations", "block", "unet", "cost", "adaptive", "nothing", "compiled", "ragged",
     "generation", "memory", "gpu",
 )  # fmt: skip
 
@@ -58,6 +58,7 @@ def cells(dtype: str) -> list[Cell]:
         Cell("generation", (), turns=15),
         Cell("block", (dtype,)),
         Cell("unet", ("sd15", 512, 0.5, dtype)),
+        Cell("cost", ("sd15", 512, 0.5, dtype), turns=6),
         Cell("adaptive", ("sd15", 512, dtype), turns=6),
     ]
     listed += [
@@ -101,6 +102,10 @@ def measure_unet(where: torch.device, turns: int, architecture, pixels, ratio, d
     return unets.evaluation(of, ratio, turns)
 
 
+def measure_cost(where: torch.device, turns: int, architecture, pixels, ratio, dtype) -> Any:
+    return unets.cost(unets.subject(architecture, pixels, DTYPES[dtype], where), ratio, turns)
+
+
 def measure_adaptive(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
     return unets.adaptive(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
 
@@ -136,6 +141,7 @@ MEASURE: dict[str, Callable[..., Any]] = {
     "operations": measure_operations,
     "block": measure_block,
     "unet": measure_unet,
+    "cost": measure_cost,
     "adaptive": measure_adaptive,
     "nothing": measure_nothing,
     "compiled": measure_compiled,

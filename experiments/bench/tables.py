@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from tabulate import tabulate
@@ -15,6 +16,7 @@ HEADS = {
     "operations": ("operation", "N", "C", "dtype"),
     "block": ("dtype",),
     "unet": ("U-Net", "pixels", "ratio", "dtype"),
+    "cost": ("U-Net", "pixels", "ratio", "dtype"),
     "adaptive": ("U-Net", "pixels", "dtype"),
     "nothing": ("U-Net", "pixels", "dtype"),
     "compiled": ("U-Net", "pixels", "dtype"),
@@ -27,6 +29,7 @@ TITLES = {
     "operations": "Operations (two rows, ratio 0.5)",
     "block": "One top-level transformer of SD v1.5 at 512 px, ratio 0.5",
     "unet": "One U-Net evaluation at a fixed ratio",
+    "cost": "What passes within merging's hooks, of one U-Net evaluation",
     "adaptive": "One U-Net evaluation at a threshold",
     "nothing": "One U-Net evaluation, attached but merging nothing",
     "compiled": "One U-Net evaluation at ratio 0.5, blocks by torch.compile and without",
@@ -48,6 +51,7 @@ RATIOS = {
     "operations": (("tomesd / catome", "tomesd", "catome"),),
     "block": AT_RATIO,
     "unet": AT_RATIO,
+    "cost": (),
     "adaptive": (
         ("ca_tome / catome, matching", variants.CA_TOME_MATCH, variants.MATCH),
         ("ca_tome / catome, re-using", variants.CA_TOME_REUSE, variants.REUSE),
@@ -112,6 +116,8 @@ def table(group: str, cells: list[dict[str, Any]]) -> str:
     heads += [head for head, _, _ in ratios] + ["merged"] * shares
     if group == "ragged":
         heads.append("kernel")
+    if group == "cost":
+        heads += [f"{name} share" for name in names]
     if group == "gpu":
         heads += [f"{fact}: {', '.join(ON_GPU)}" for fact in ("peak GiB", "busy")]
     lines = []
@@ -130,6 +136,11 @@ def table(group: str, cells: list[dict[str, Any]]) -> str:
             line.append(f"{100 * facts['merged share of sources']:.0f} %")
         if group == "ragged":
             line.append("; ".join(f"{name}: {own}" for name, own in facts["kernel"].items()))
+        if group == "cost":
+            line += [
+                f"{100 * median(cell['seconds'][name]) / facts['evaluation'][name]:.2g} %"
+                for name in names
+            ]
         if group == "gpu":
             line.append(", ".join(f"{facts['peak GiB'][name]:.2f}" for name in ON_GPU))
             line.append(", ".join(f"{100 * facts['busy'][name]:.0f} %" for name in ON_GPU))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from diffusers import UNet2DConditionModel
 
 import catome
 from experiments.bench import variants
-from experiments.bench.measure import take_turns
+from experiments.bench.measure import sample, take_turns
 from experiments.bench.models import FINEST, build_unet, inputs, twin
+from experiments.timing import Stopwatch
 
 ROWS = 2  # the two halves of guidance
 Measured = tuple[dict[str, list[float]], dict[str, Any]]  # seconds by variant, and facts
@@ -99,6 +101,57 @@ def nothing(of: Subject, turns: int) -> Measured:
     attached = variants.by_catome(of.unet, catome.Ratio(0.0), catome.EveryStep(), of.finest)
     models = {variants.UNPATCHED: of.unet, variants.NOTHING: attached}
     return time_models(models, of, turns, f"{of.name} merging nothing"), {}
+
+
+def cost(of: Subject, ratio: float, turns: int) -> Measured:
+    """Seconds of an evaluation that pass within merging's hooks, and seconds of all of it.
+
+    An evaluation varies by more than merging costs; this is the cost itself.
+    """
+    nothing = variants.by_catome(of.unet, catome.Ratio(0.0), catome.EveryStep(), of.finest)
+    models = {variants.NOTHING: nothing, **ours(of, catome.Ratio(ratio))}
+    watch = Stopwatch(of.where)
+    seconds, whole = {}, {}
+    for name, model in models.items():
+        run(model, of.given)  # warms up, and matches where a match is re-used
+        spent = watched_hooks(model, watch)
+        each = [time_hooks(model, of, watch, spent) for _ in range(turns)]
+        seconds[name] = [within for within, _ in each]
+        whole[name] = median(total for _, total in each)
+    return seconds, {"evaluation": whole}
+
+
+def time_hooks(
+    model: UNet2DConditionModel, of: Subject, watch: Stopwatch, spent: list[float]
+) -> tuple[float, float]:
+    """Seconds within hooks and in all, of one evaluation."""
+    spent.clear()
+    total = sample(partial(run, model, of.given), 1, watch)
+    return sum(spent), total
+
+
+def watched_hooks(model: UNet2DConditionModel, watch: Stopwatch) -> list[float]:
+    """A list to which each call of a hook adds its seconds, from now on; the model has no others
+    than merging's."""
+    spent: list[float] = []
+
+    def watched(hook: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            watch.synchronise()
+            start = watch.mark()
+            result = hook(*args, **kwargs)
+            end = watch.mark()
+            watch.synchronise()
+            spent.append(watch.seconds(start, end))
+            return result
+
+        return call
+
+    for module in model.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key, hook in hooks.items():
+                hooks[key] = watched(hook)
+    return spent
 
 
 def block(of: Subject, turns: int) -> Measured:

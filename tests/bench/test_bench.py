@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from commands import ROOT
 from stable_diffusion import unet as small_unet
 
 import catome
+from catome import hooks
 from experiments.bench import __main__ as command
 from experiments.bench import gpu, operations, ragged, unets, variants
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
@@ -75,6 +77,24 @@ def test_about_half_of_the_sources_pass_the_middle_threshold(of):
     names = {name for _, *pair in RATIOS["adaptive"] for name in pair}
     assert names <= set(seconds)
     assert all(len(turns) == 1 and turns[0] > 0 for turns in seconds.values())
+
+
+def test_what_merging_costs_is_what_passes_within_its_hooks(of, monkeypatch):
+    """A match that takes a fifth of a second longer is seen in matching evaluations alone."""
+    original = hooks.match_images
+
+    def slowly(*args):
+        time.sleep(0.2)
+        return original(*args)
+
+    monkeypatch.setattr(hooks, "match_images", slowly)
+    seconds, facts = unets.cost(of, 0.5, turns=2)
+    assert set(seconds) == {variants.NOTHING, variants.MATCH, variants.REUSE}
+    assert all(within < facts["evaluation"][name] for name in seconds for within in seconds[name])
+    assert min(seconds[variants.MATCH]) > 0.2 > max(seconds[variants.REUSE])
+    settings = ["sd15", 512, 0.5, "float32"]
+    cell = {"group": "cost", "settings": settings, "seconds": seconds, "facts": facts}
+    assert len(re.findall(r"\d % +\|", to_markdown([cell], {}))) == 3
 
 
 def test_ca_tome_matches_or_re_uses_as_told(of):
