@@ -22,10 +22,10 @@ test: $(VENV)/.test  ## install, then run the tests, files side by side: make te
 test-long: $(VENV)/.test  ## the tests that take minutes
 	$(BIN)/python -m pytest -m long
 
-bench: $(VENV)/.test  ## speed against the peers (25 minutes on two cores)
+bench: $(VENV)/.test  ## speed against the peers (45 minutes on two cores in fp32)
 	$(BIN)/python -m experiments.bench full=false
 
-bench-full: $(VENV)/.test  ## all ratios, 1024 px, SDXL and memory (two hours); goes on where it stopped
+bench-full: $(VENV)/.test  ## all ratios, 1024 px, SDXL and memory (hours); goes on where it stopped
 	$(BIN)/python -m experiments.bench full=true
 
 lint: $(VENV)/.test  ## style

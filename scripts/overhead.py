@@ -24,15 +24,15 @@ from statistics import median
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from experiments import generate, pipelines, runner  # noqa: E402
+from experiments import command, generate, pipelines, runner  # noqa: E402
 from experiments.bench.measure import ratio, take_turns  # noqa: E402
-from experiments.config import build_method, device  # noqa: E402
+from experiments.config import bad, build_method, device  # noqa: E402
+from experiments.messages import compose_config  # noqa: E402
 from experiments.store import ImageStore, Prompt  # noqa: E402
 
 
@@ -96,9 +96,9 @@ def through_the_runner(pipe, cfg: DictConfig, prompts: list[Prompt], folder: Pat
     generate.paint(cfg, pipe, method, WatchedStore(root, identity), prompts, "runner")
 
 
-def main(turns: int, overrides: list[str]) -> None:
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("config", ["method=none", *overrides])
+def overhead(argv: list[str]) -> str:
+    turns = turns_of(argv[0])
+    cfg = compose_config(["method=none", *argv[1:]])
     runner.validate(cfg)
     prompts, _ = runner.load_prompts(cfg)
     pipe = Watched(pipelines.load(cfg))
@@ -116,7 +116,7 @@ def main(turns: int, overrides: list[str]) -> None:
     images = len(prompts) * len(beside["runner"])  # warm-up too
     writing = WatchedStore.seconds / images
     bound = 1 + (more["runner"] + writing - more["bare"]) / each["bare"]
-    print(
+    return (
         f"runner / bare: {found.value:.4f} ({found.low:.4f} to {found.high:.4f}), {turns} turns of "
         f"{len(prompts)} images; {each['bare']:.2f} and {each['runner']:.2f} s an image\n"
         f"outside of the pipeline's calls: bare {more['bare']:.4f}, runner {more['runner']:.4f} s "
@@ -124,7 +124,12 @@ def main(turns: int, overrides: list[str]) -> None:
     )
 
 
+def turns_of(given: str) -> int:
+    key, _, value = given.partition("=")
+    if key != "turns" or not value.isdecimal() or int(value) < 1:
+        raise bad(key, value, "the first argument must be turns=1, 2, ...")
+    return int(value)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or not sys.argv[1].startswith("turns="):
-        sys.exit(__doc__)
-    main(int(sys.argv[1].removeprefix("turns=")), sys.argv[2:])
+    sys.exit(command.run(sys.argv[1:], __doc__, overhead))

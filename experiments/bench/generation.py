@@ -82,10 +82,7 @@ def generations(where: torch.device, turns: int) -> tuple[dict[str, list[float]]
     handle = catome.apply(ours, method, record=True)
     paint(ours)
     share = handle.recorder.share_merged()
-    kept: dict[str, list[int]] = {}
-    for record in handle.records:
-        mean = sum(record.tokens_out) / len(record.tokens_out)
-        kept.setdefault(f"{record.block}.attn1", []).append(round(mean))
+    kept = variants.kept_by_evaluation(handle.recorder)
     catome.apply(ours, method)
     calls = {
         variants.UNPATCHED: partial(paint, pipe),

@@ -15,7 +15,7 @@ from experiments.bench.measure import take_turns
 MEMINFO = Path("/proc/meminfo")
 HEADS, ROWS = 8, 2  # rows of an image: the two halves of guidance
 ONE_BY_ONE, MASKED, NESTED = "one by one", "masked", "nested"
-SCORES = 6  # as many tensors of all scores are alive at once where nested tensors take plain math
+SCORES = 6  # tensors of all scores at once in nested attention by plain math: five did not fit
 
 
 class SelfAttention(nn.Module):

@@ -15,7 +15,7 @@ CHANNELS = 320  # of the operations shown
 
 
 class Line(NamedTuple):
-    """`ours` against `unpatched`, `tomesd`, `ca_tome` and the limit; None where there is none."""
+    """`ours` against the variants of the last four `HEADS`; None where there is none."""
 
     what: str
     dtype: str
@@ -41,34 +41,19 @@ def summary(found: list[dict[str, Any]]) -> str:
 
 
 def lines_of(group: str, settings: list[Any]) -> list[Line]:
-    matching = (variants.UNPATCHED, variants.TOMESD, None, None)
-    reusing = (variants.UNPATCHED, variants.TOMESD, None, variants.FREE)
     if group == "operations":
         kind, tokens, channels, dtype = settings
         if channels != CHANNELS or kind in ("merge", "unmerge"):
             return []
         return [Line(f"{kind}, N {tokens}", dtype, "catome", (None, "tomesd", None, None))]
     if group == "block":
-        return [
-            Line("block of 4096 tokens, matching", settings[0], variants.MATCH, matching),
-            Line("block of 4096 tokens, re-using", settings[0], variants.REUSE, reusing),
-        ]
+        return matching_and_reusing("block of 4096 tokens", *settings)
     if group == "unet":
         architecture, pixels, share, dtype = settings
-        what = f"{architecture} {pixels} px, ratio {share}"
-        return [
-            Line(f"{what}, matching", dtype, variants.MATCH, matching),
-            Line(f"{what}, re-using", dtype, variants.REUSE, reusing),
-        ]
+        return matching_and_reusing(f"{architecture} {pixels} px, ratio {share}", dtype)
     if group == "adaptive":
         architecture, pixels, dtype = settings
-        what = f"{architecture} {pixels} px, threshold"
-        matching = (variants.UNPATCHED, None, variants.CA_TOME_MATCH, None)
-        reusing = (variants.UNPATCHED, None, variants.CA_TOME_REUSE, variants.FREE)
-        return [
-            Line(f"{what}, matching", dtype, variants.MATCH, matching),
-            Line(f"{what}, re-using", dtype, variants.REUSE, reusing),
-        ]
+        return matching_and_reusing(f"{architecture} {pixels} px, threshold", dtype)
     if group == "nothing":
         architecture, pixels, dtype = settings
         what = f"{architecture} {pixels} px, merging nothing"
@@ -79,8 +64,18 @@ def lines_of(group: str, settings: list[Any]) -> list[Line]:
     return []
 
 
+def matching_and_reusing(what: str, dtype: str) -> list[Line]:
+    others = variants.UNPATCHED, variants.TOMESD
+    matching = (*others, variants.CA_TOME_MATCH, None)
+    reusing = (*others, variants.CA_TOME_REUSE, variants.FREE)
+    return [
+        Line(f"{what}, matching", dtype, variants.MATCH, matching),
+        Line(f"{what}, re-using", dtype, variants.REUSE, reusing),
+    ]
+
+
 def times(seconds: dict[str, list[float]], slow: str | None, fast: str) -> str:
-    """The median of the ratios within a turn and its interval."""
+    """The median of the ratios within a turn and its interval; a dash where one was not timed."""
     if slow not in seconds or fast not in seconds:
         return "—"
     found = ratio(seconds, slow, fast)

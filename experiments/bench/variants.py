@@ -83,10 +83,17 @@ def kept_tokens(
     method = catome.TokenMerging(select, max_downsample=downsample)
     with catome.apply(own, method, copies=2, record=recorder):
         own(**given)
-    kept = {
-        f"{r.block}.attn1": round(sum(r.tokens_out) / len(r.tokens_out)) for r in recorder.records
-    }
+    kept = {name: counts[0] for name, counts in kept_by_evaluation(recorder).items()}
     return kept, recorder.share_merged()
+
+
+def kept_by_evaluation(recorder: catome.Recorder) -> dict[str, list[int]]:
+    """{module: tokens kept at each evaluation, mean over the batch}."""
+    kept: dict[str, list[int]] = {}
+    for record in recorder.records:
+        mean = sum(record.tokens_out) / len(record.tokens_out)
+        kept.setdefault(f"{record.block}.attn1", []).append(round(mean))
+    return kept
 
 
 @torch.no_grad()

@@ -218,14 +218,18 @@ def test_the_short_table_compares_with_all_that_was_timed():
     cells = [
         {"group": "unet", "settings": ["sd15", 512, 0.5, "float32"], "seconds": seconds},
         {"group": "memory", "settings": ["sd15", 1024, "float32"], "seconds": {}},
-        {"group": "adaptive", "settings": ["sd15", 512, "float32"], "seconds": seconds},
+        {
+            "group": "adaptive",
+            "settings": ["sd15", 512, "float32"],
+            "seconds": {"ca_tome matching": [6.0] * 6, "catome matching": [2.0] * 6},
+        },
     ]
     lines = [re.sub(" +", " ", line) for line in summary(cells).splitlines()[2:]]
     unet, one = "| sd15 512 px, ratio 0.5", "1.500 (1.500–1.500)"
     assert lines[0] == f"{unet}, matching | float32 | 2.0 (2.0–2.0) | {one} | — | — |"
     assert lines[1].startswith(f"{unet}, re-using | float32 | 4.0 (4.0–4.0) | 3.0 (3.0–3.0) | — |")
     assert lines[1].endswith("| 0.900 (0.900–0.900) |")
-    assert lines[2].endswith("threshold, matching | float32 | 2.0 (2.0–2.0) | — | — | — |")
+    assert lines[2].endswith("threshold, matching | float32 | — | — | 3.0 (3.0–3.0) | — |")
     assert len(lines) == 4
     assert summary(cells[1:2]) == ""
 
