@@ -44,6 +44,25 @@ class Grid:
             block.grid = (height, width)
 
 
+class OwnForward:
+    """Keeps graphs that were compiled of modules without hooks away from one with hooks.
+
+    torch.compile re-uses a graph for all modules of a class that pass its guards. Whether there are
+    hooks it does not guard where there were none (`skip_nnmodule_hook_guards`), so that merging
+    would silently be left out once a U-Net without it was compiled. Whether `forward` is the
+    instance's own it does guard.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+        module.forward = module.forward
+
+    def remove(self) -> None:
+        module = self.module
+        if vars(module).get("forward") == type(module).forward.__get__(module):
+            del module.forward  # what others put there stays
+
+
 class Block:
     """The hooks of one BasicTransformerBlock and the match it holds."""
 
@@ -61,6 +80,7 @@ class Block:
                 self.hooks += [
                     module.register_forward_pre_hook(self.shorten, with_kwargs=True),
                     module.register_forward_hook(self.restore),
+                    OwnForward(module),
                 ]
 
     def clear(self) -> None:

@@ -64,6 +64,45 @@ def test_a_whole_compiled_unet(make_unet, evaluate, graphs):
     assert counts[1:] == counts[1:2] * 8  # the second learns that the timestep differs
 
 
+def compiled_blocks(unet):
+    unet.compile_repeated_blocks(fullgraph=True, backend="eager")
+    return unet
+
+
+def compiled_whole(unet):
+    return torch.compile(unet, backend="eager")
+
+
+@pytest.mark.parametrize("compiled", [compiled_blocks, compiled_whole])
+@pytest.mark.parametrize("first", ["without", "with"])
+def test_unets_with_and_without_merging_do_not_share_graphs(make_unet, evaluate, compiled, first):
+    """Compiled in either order and called in turns: graphs without hooks do not guard them."""
+    method = TokenMerging(Ratio(0.5), EVERY_THIRD, merge=("attn1", "attn2", "ff"))
+    eager, own = {}, {}
+    for name in ("with", "without"):
+        eager[name], own[name] = make_unet(), make_unet()
+        if name == "with":
+            apply(eager[name], method, copies=2)
+            apply(own[name], method, copies=2)
+        own[name] = compiled(own[name])
+    turns = sorted(own, key=lambda name: name != first) * 3
+    for i, name in enumerate(turns):
+        given = {"rows": 4, "timestep": 100 - i, "seed": i}
+        assert torch.equal(evaluate(own[name], **given), evaluate(eager[name], **given))
+    assert not torch.equal(evaluate(own["with"], **given), evaluate(own["without"], **given))
+
+
+@pytest.mark.parametrize("merge", [("attn1",), ("attn2",), ("ff",)])
+def test_each_merged_module_by_itself_is_told_from_one_without(make_unet, evaluate, merge):
+    plain, merging, eager = make_unet(), make_unet(), make_unet()
+    evaluate(compiled_blocks(plain), rows=4, timestep=100, seed=0)
+    for unet in (merging, eager):
+        apply(unet, TokenMerging(Ratio(0.5), merge=merge), copies=2)
+    compiled_blocks(merging)
+    given = {"rows": 4, "timestep": 100, "seed": 0}
+    assert torch.equal(evaluate(merging, **given), evaluate(eager, **given))
+
+
 def test_a_pipeline_of_compiled_blocks(make_pipeline, paint, graphs):
     """Generations of different lengths, with the clock of the scheduler."""
     compiled, eager = make_pipeline(), make_pipeline()
