@@ -5,8 +5,8 @@ python -m experiments.bench full=true           what `make bench-full` runs
 python -m experiments.bench groups=[operations,block] device=cuda dtype=float16
 python -m experiments.bench groups=[block] profile=true    and a torch.profiler trace
 
-groups   operations, block, unet, cost, adaptive, nothing, compiled, ragged, generation, memory,
-         gpu; null: all that the device can
+groups   operations, block, unet, cost, adaptive, adaptive_cost, nothing, compiled, ragged,
+         generation, memory, gpu; null: all that the device can
 turns    how often variants take turns; null: a cell's own number
 out      where cells, `bench.json` and `bench.md` go; a finished cell is not measured again and
          stays in the tables

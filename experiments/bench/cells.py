@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from experiments.bench import generation, gpu, memory, operations, ragged, unets
+from experiments.bench import cost, generation, gpu, memory, operations, ragged, unets
 from experiments.config import DTYPES, LARGEST
 
 TOKENS, CHANNELS = {1024: 20, 4096: 20, 16384: 8}, (320, 640)  # tokens with their turns
 OTHER_RATIOS = (0.25, 0.1, 0.75)  # beside 0.5
 KINDS = ("match", "match in windows", "merge", "unmerge", "merge + unmerge")
 GROUPS = (
-    "operations", "block", "unet", "cost", "adaptive", "nothing", "compiled", "ragged",
-    "generation", "memory", "gpu",
+    "operations", "block", "unet", "cost", "adaptive", "adaptive_cost", "nothing", "compiled",
+    "ragged", "generation", "memory", "gpu",
 )  # fmt: skip
 
 
@@ -70,7 +70,10 @@ def cells(dtype: str) -> list[Cell]:
         )
         for images in (2, 4, 8)
     ]
-    listed += [Cell("nothing", ("sd15", 512, dtype), full=True)]
+    listed += [
+        Cell("nothing", ("sd15", 512, dtype), full=True),
+        Cell("adaptive_cost", ("sd15", 512, dtype), full=True, turns=6),
+    ]
     listed += [
         Cell("unet", ("sd15", 512, ratio, dtype), full=True, turns=8) for ratio in OTHER_RATIOS
     ]
@@ -103,11 +106,15 @@ def measure_unet(where: torch.device, turns: int, architecture, pixels, ratio, d
 
 
 def measure_cost(where: torch.device, turns: int, architecture, pixels, ratio, dtype) -> Any:
-    return unets.cost(unets.subject(architecture, pixels, DTYPES[dtype], where), ratio, turns)
+    return cost.at_ratio(unets.subject(architecture, pixels, DTYPES[dtype], where), ratio, turns)
 
 
 def measure_adaptive(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
     return unets.adaptive(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+
+
+def measure_adaptive_cost(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
+    return cost.at_threshold(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
 
 
 def measure_nothing(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
@@ -143,6 +150,7 @@ MEASURE: dict[str, Callable[..., Any]] = {
     "unet": measure_unet,
     "cost": measure_cost,
     "adaptive": measure_adaptive,
+    "adaptive_cost": measure_adaptive_cost,
     "nothing": measure_nothing,
     "compiled": measure_compiled,
     "ragged": measure_ragged,

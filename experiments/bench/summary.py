@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 from tabulate import tabulate
 
-from experiments.bench import variants
+from experiments.bench import cost, variants
 from experiments.bench.generation import CA_TOME, OURS
 from experiments.bench.measure import ratio
 
 HEADS = ("", "dtype", "unpatched", "tomesd", "ca_tome", "free merge")
 CHANNELS = 320  # of the operations shown
+COSTS = ("cost", "adaptive_cost")
 
 
 class Line(NamedTuple):
@@ -30,7 +31,7 @@ def summary(found: list[dict[str, Any]]) -> str:
         found: cells as in `to_markdown`.
     """
     lines = [
-        [line.what, line.dtype, *(times(cell["seconds"], peer, line.ours) for peer in line.peers)]
+        [line.what, line.dtype, *(times(compared(cell), peer, line.ours) for peer in line.peers)]
         for cell in found
         for line in lines_of(cell["group"], cell["settings"])
     ]
@@ -38,6 +39,11 @@ def summary(found: list[dict[str, Any]]) -> str:
         return ""
     align = ("left", "left", "right", "right", "right", "right")
     return tabulate(lines, HEADS, tablefmt="pipe", disable_numparse=True, colalign=align)
+
+
+def compared(cell: dict[str, Any]) -> dict[str, list[float]]:
+    """Seconds by variant, of which ratios are taken."""
+    return cost.evaluations(cell) if cell["group"] in COSTS else cell["seconds"]
 
 
 def lines_of(group: str, settings: list[Any]) -> list[Line]:
@@ -48,12 +54,13 @@ def lines_of(group: str, settings: list[Any]) -> list[Line]:
         return [Line(f"{kind}, N {tokens}", dtype, "catome", (None, "tomesd", None, None))]
     if group == "block":
         return matching_and_reusing("block of 4096 tokens", *settings)
-    if group == "unet":
+    alone = ", merging alone" if group in COSTS else ""
+    if group in ("unet", "cost"):
         architecture, pixels, share, dtype = settings
-        return matching_and_reusing(f"{architecture} {pixels} px, ratio {share}", dtype)
-    if group == "adaptive":
+        return matching_and_reusing(f"{architecture} {pixels} px, ratio {share}{alone}", dtype)
+    if group in ("adaptive", "adaptive_cost"):
         architecture, pixels, dtype = settings
-        return matching_and_reusing(f"{architecture} {pixels} px, threshold", dtype)
+        return matching_and_reusing(f"{architecture} {pixels} px, threshold{alone}", dtype)
     if group == "nothing":
         architecture, pixels, dtype = settings
         what = f"{architecture} {pixels} px, merging nothing"

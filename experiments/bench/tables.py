@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from experiments.bench import ragged, variants
 from experiments.bench.generation import CA_TOME, OURS
-from experiments.bench.summary import summary, times
+from experiments.bench.summary import COSTS, compared, summary, times
 from experiments.config import LARGEST
 
 HEADS = {
@@ -18,6 +18,7 @@ HEADS = {
     "unet": ("U-Net", "pixels", "ratio", "dtype"),
     "cost": ("U-Net", "pixels", "ratio", "dtype"),
     "adaptive": ("U-Net", "pixels", "dtype"),
+    "adaptive_cost": ("U-Net", "pixels", "dtype"),
     "nothing": ("U-Net", "pixels", "dtype"),
     "compiled": ("U-Net", "pixels", "dtype"),
     "ragged": ("images", "N", "C", "dtype"),
@@ -29,8 +30,9 @@ TITLES = {
     "operations": "Operations (two rows, ratio 0.5)",
     "block": "One top-level transformer of SD v1.5 at 512 px, ratio 0.5",
     "unet": "One U-Net evaluation at a fixed ratio",
-    "cost": "What passes within merging's hooks, of one U-Net evaluation",
+    "cost": "What merging alone takes of one U-Net evaluation",
     "adaptive": "One U-Net evaluation at a threshold",
+    "adaptive_cost": "What merging alone takes at a threshold",
     "nothing": "One U-Net evaluation, attached but merging nothing",
     "compiled": "One U-Net evaluation at ratio 0.5, blocks by torch.compile and without",
     "ragged": "Self-attention of images that keep a quarter to three quarters of their tokens",
@@ -47,17 +49,19 @@ AT_RATIO = (
     ("unpatched / re-using", variants.UNPATCHED, variants.REUSE),
     ("free / re-using", variants.FREE, variants.REUSE),
 )
+AT_THRESHOLD = (
+    ("ca_tome / catome, matching", variants.CA_TOME_MATCH, variants.MATCH),
+    ("ca_tome / catome, re-using", variants.CA_TOME_REUSE, variants.REUSE),
+    ("unpatched / re-using", variants.UNPATCHED, variants.REUSE),
+    ("free / re-using", variants.FREE, variants.REUSE),
+)
 RATIOS = {
     "operations": (("tomesd / catome", "tomesd", "catome"),),
     "block": AT_RATIO,
     "unet": AT_RATIO,
-    "cost": (),
-    "adaptive": (
-        ("ca_tome / catome, matching", variants.CA_TOME_MATCH, variants.MATCH),
-        ("ca_tome / catome, re-using", variants.CA_TOME_REUSE, variants.REUSE),
-        ("unpatched / re-using", variants.UNPATCHED, variants.REUSE),
-        ("free / re-using", variants.FREE, variants.REUSE),
-    ),
+    "cost": [pair for pair in AT_RATIO if variants.UNPATCHED not in pair],
+    "adaptive": AT_THRESHOLD,
+    "adaptive_cost": [pair for pair in AT_THRESHOLD if variants.UNPATCHED not in pair],
     "nothing": (("attached / unpatched", variants.NOTHING, variants.UNPATCHED),),
     "compiled": (
         ("unpatched / compiled", variants.UNPATCHED, variants.COMPILED),
@@ -100,7 +104,9 @@ def to_markdown(found: list[dict[str, Any]], environment: dict[str, Any]) -> str
     described = ", ".join(f"{key} {value}" for key, value in environment.items())
     note = (
         "Variants take turns in one process; ratios are medians within a turn, in brackets the "
-        f"interval of that median by order statistics (95 % from 6 turns on). {described}."
+        "interval of that median by order statistics (95 % from 6 turns on). Merging alone: what "
+        "merging takes, added to the median of all else in an evaluation. "
+        f"{described}."
     )
     return "\n\n".join([*parts, note])
 
@@ -116,7 +122,7 @@ def table(group: str, cells: list[dict[str, Any]]) -> str:
     heads += [head for head, _, _ in ratios] + ["merged"] * shares
     if group == "ragged":
         heads.append("kernel")
-    if group == "cost":
+    if group in COSTS:
         heads += [f"{name} share" for name in names]
     if group == "gpu":
         heads += [f"{fact}: {', '.join(ON_GPU)}" for fact in ("peak GiB", "busy")]
@@ -131,12 +137,12 @@ def table(group: str, cells: list[dict[str, Any]]) -> str:
                 line.append(f"{facts['peak GiB'][name]:.2f}")
             else:
                 line.append(milliseconds(cell["seconds"].get(name)))
-        line += [times(cell["seconds"], slow, fast) for _, slow, fast in ratios]
+        line += [times(compared(cell), slow, fast) for _, slow, fast in ratios]
         if shares:
             line.append(f"{100 * facts['merged share of sources']:.0f} %")
         if group == "ragged":
             line.append("; ".join(f"{name}: {own}" for name, own in facts["kernel"].items()))
-        if group == "cost":
+        if group in COSTS:
             line += [
                 f"{100 * median(cell['seconds'][name]) / facts['evaluation'][name]:.2g} %"
                 for name in names

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from statistics import median
 from typing import Any
 
 import torch
@@ -13,9 +12,8 @@ from diffusers import UNet2DConditionModel
 
 import catome
 from experiments.bench import variants
-from experiments.bench.measure import sample, take_turns
+from experiments.bench.measure import take_turns
 from experiments.bench.models import FINEST, build_unet, inputs, twin
-from experiments.timing import Stopwatch
 
 ROWS = 2  # the two halves of guidance
 Measured = tuple[dict[str, list[float]], dict[str, Any]]  # seconds by variant, and facts
@@ -68,6 +66,14 @@ def ours(of: Subject, select: Any) -> dict[str, UNet2DConditionModel]:
     return {n: variants.by_catome(of.unet, select, r, of.finest) for n, r in refresh.items()}
 
 
+def by_ca_tome(of: Subject, threshold: float) -> dict[str, UNet2DConditionModel]:
+    matching = {variants.CA_TOME_MATCH: True, variants.CA_TOME_REUSE: False}
+    return {
+        name: variants.by_ca_tome(of.unet, threshold, of.finest, matches)
+        for name, matches in matching.items()
+    }
+
+
 def adaptive(of: Subject, turns: int) -> Measured:
     """An evaluation at a threshold that about half of the sources pass: ours against `ca_tome`."""
     threshold = variants.middle_threshold(of.unet, of.given, of.finest)
@@ -75,8 +81,7 @@ def adaptive(of: Subject, turns: int) -> Measured:
     kept, share = variants.kept_tokens(of.unet, of.given, select, of.finest)
     models = {
         variants.UNPATCHED: of.unet,
-        variants.CA_TOME_MATCH: variants.by_ca_tome(of.unet, threshold, of.finest, matching=True),
-        variants.CA_TOME_REUSE: variants.by_ca_tome(of.unet, threshold, of.finest, matching=False),
+        **by_ca_tome(of, threshold),
         **ours(of, select),
         variants.FREE: variants.at_the_limit(of.unet, kept),
     }
@@ -101,57 +106,6 @@ def nothing(of: Subject, turns: int) -> Measured:
     attached = variants.by_catome(of.unet, catome.Ratio(0.0), catome.EveryStep(), of.finest)
     models = {variants.UNPATCHED: of.unet, variants.NOTHING: attached}
     return time_models(models, of, turns, f"{of.name} merging nothing"), {}
-
-
-def cost(of: Subject, ratio: float, turns: int) -> Measured:
-    """Seconds of an evaluation that pass within merging's hooks, and seconds of all of it.
-
-    An evaluation varies by more than merging costs; this is the cost itself.
-    """
-    nothing = variants.by_catome(of.unet, catome.Ratio(0.0), catome.EveryStep(), of.finest)
-    models = {variants.NOTHING: nothing, **ours(of, catome.Ratio(ratio))}
-    watch = Stopwatch(of.where)
-    seconds, whole = {}, {}
-    for name, model in models.items():
-        run(model, of.given)  # warms up, and matches where a match is re-used
-        spent = watched_hooks(model, watch)
-        each = [time_hooks(model, of, watch, spent) for _ in range(turns)]
-        seconds[name] = [within for within, _ in each]
-        whole[name] = median(total for _, total in each)
-    return seconds, {"evaluation": whole}
-
-
-def time_hooks(
-    model: UNet2DConditionModel, of: Subject, watch: Stopwatch, spent: list[float]
-) -> tuple[float, float]:
-    """Seconds within hooks and in all, of one evaluation."""
-    spent.clear()
-    total = sample(partial(run, model, of.given), 1, watch)
-    return sum(spent), total
-
-
-def watched_hooks(model: UNet2DConditionModel, watch: Stopwatch) -> list[float]:
-    """A list to which each call of a hook adds its seconds, from now on; the model has no others
-    than merging's."""
-    spent: list[float] = []
-
-    def watched(hook: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            watch.synchronise()
-            start = watch.mark()
-            result = hook(*args, **kwargs)
-            end = watch.mark()
-            watch.synchronise()
-            spent.append(watch.seconds(start, end))
-            return result
-
-        return call
-
-    for module in model.modules():
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key, hook in hooks.items():
-                hooks[key] = watched(hook)
-    return spent
 
 
 def block(of: Subject, turns: int) -> Measured:

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 
+import ca_tome.patch
 import pytest
+import tomesd.patch
 import torch
 from commands import ROOT
 from stable_diffusion import unet as small_unet
@@ -15,7 +17,7 @@ from stable_diffusion import unet as small_unet
 import catome
 from catome import hooks
 from experiments.bench import __main__ as command
-from experiments.bench import gpu, operations, ragged, unets, variants
+from experiments.bench import cost, gpu, operations, ragged, unets, variants
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
 from experiments.bench.models import FINEST, twin
 from experiments.bench.summary import summary
@@ -79,22 +81,72 @@ def test_about_half_of_the_sources_pass_the_middle_threshold(of):
     assert all(len(turns) == 1 and turns[0] > 0 for turns in seconds.values())
 
 
-def test_what_merging_costs_is_what_passes_within_its_hooks(of, monkeypatch):
-    """A match that takes a fifth of a second longer is seen in matching evaluations alone."""
-    original = hooks.match_images
+def slow(original):
+    """The same, a fifth of a second later."""
 
-    def slowly(*args):
+    def slowly(*args, **kwargs):
         time.sleep(0.2)
-        return original(*args)
+        return original(*args, **kwargs)
 
-    monkeypatch.setattr(hooks, "match_images", slowly)
-    seconds, facts = unets.cost(of, 0.5, turns=2)
-    assert set(seconds) == {variants.NOTHING, variants.MATCH, variants.REUSE}
+    return slowly
+
+
+def test_what_merging_alone_takes_is_timed_in_ours(of, monkeypatch):
+    """A slow match is seen in matching evaluations alone."""
+    monkeypatch.setattr(hooks, "match_images", slow(hooks.match_images))
+    seconds, facts = cost.at_ratio(of, 0.5, turns=2)
+    assert set(seconds) == {variants.NOTHING, variants.TOMESD, variants.MATCH, variants.REUSE}
     assert all(within < facts["evaluation"][name] for name in seconds for within in seconds[name])
-    assert min(seconds[variants.MATCH]) > 0.2 > max(seconds[variants.REUSE])
+    assert min(seconds[variants.MATCH]) > 0.2
+    for name in (variants.NOTHING, variants.TOMESD, variants.REUSE):
+        assert max(seconds[name]) < 0.2
+
+
+@pytest.mark.parametrize("part", ["match", "merge", "unmerge"])
+def test_what_merging_alone_takes_is_timed_in_the_peers(of, monkeypatch, part):
+    def slowed(original):
+        def match(*args, **kwargs):
+            merge, unmerge = original(*args, **kwargs)
+            return (slow(merge), unmerge) if part == "merge" else (merge, slow(unmerge))
+
+        return slow(original) if part == "match" else match
+
+    originals = tomesd.patch.compute_merge, ca_tome.patch.compute_merge
+    for peer in (tomesd.merge, ca_tome.merge):
+        matching = "bipartite_soft_matching_random2d"
+        monkeypatch.setattr(peer, matching, slowed(getattr(peer, matching)))
+    seconds = cost.at_ratio(of, 0.5, turns=1)[0] | cost.at_threshold(of, turns=1)[0]
+    assert (tomesd.patch.compute_merge, ca_tome.patch.compute_merge) == originals
+    for name in (variants.TOMESD, variants.CA_TOME_MATCH, variants.CA_TOME_REUSE):
+        assert min(seconds[name]) > 0.2
+    assert max(seconds[variants.MATCH]) < 0.2
+
+
+def test_evaluations_that_differ_in_merging_alone():
+    """All else takes 10 s, whatever an evaluation took."""
+    seconds = {
+        variants.NOTHING: [0.5, 0.5],
+        variants.TOMESD: [2.0, 2.5],
+        variants.MATCH: [1.0, 1.5],
+        variants.REUSE: [0.0, 0.2],
+    }
+    whole = {
+        variants.NOTHING: 30.0, variants.TOMESD: 11.25, variants.MATCH: 11.25, variants.REUSE: 13.0
+    }  # fmt: skip
     settings = ["sd15", 512, 0.5, "float32"]
-    cell = {"group": "cost", "settings": settings, "seconds": seconds, "facts": facts}
-    assert len(re.findall(r"\d % +\|", to_markdown([cell], {}))) == 3
+    cell = {"group": "cost", "settings": settings, "seconds": seconds}
+    cell["facts"] = {"evaluation": whole}
+    assert cost.evaluations(cell) == {
+        variants.TOMESD: [12.0, 12.5],
+        variants.MATCH: [11.0, 11.5],
+        variants.REUSE: [10.0, 10.2],
+        variants.FREE: [10.0, 10.0],
+    }
+    own = to_markdown([cell], {}).split("### ")[2]
+    heads, _, row = [re.split(r" *\| *", line) for line in own.splitlines() if "|" in line]
+    shown = dict(zip(heads, row, strict=True))
+    assert shown["tomesd / matching"].startswith("1.089 (")
+    assert shown["tomesd share"] == "20 %"
 
 
 def test_ca_tome_matches_or_re_uses_as_told(of):
