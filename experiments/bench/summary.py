@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 
 def summary(found: list[dict[str, Any]]) -> str:
-    """Ratios other / ours with their intervals, a line for each thing measured; "" for nothing.
+    """Ratios other / ours with their intervals, a line for all that was compared; "" for nothing.
 
     Args:
         found: cells as in `to_markdown`.
@@ -34,6 +34,7 @@ def summary(found: list[dict[str, Any]]) -> str:
         [line.what, line.dtype, *(times(compared(cell), peer, line.ours) for peer in line.peers)]
         for cell in found
         for line in lines_of(cell["group"], cell["settings"])
+        if any(peer in compared(cell) for peer in line.peers)
     ]
     if not lines:
         return ""
