@@ -30,9 +30,10 @@ def summary(found: list[dict[str, Any]]) -> str:
     Args:
         found: cells as in `to_markdown`.
     """
+    groups = list(dict.fromkeys(cell["group"] for cell in found))
     lines = [
         [line.what, line.dtype, *(times(compared(cell), peer, line.ours) for peer in line.peers)]
-        for cell in found
+        for cell in sorted(found, key=lambda cell: groups.index(cell["group"]))
         for line in lines_of(cell["group"], cell["settings"])
         if any(peer in compared(cell) for peer in line.peers)
     ]
