@@ -6,6 +6,8 @@ hand the hooks inside a match to use, which are tensor operations alone. A modul
 compiled by the frame, so that a compiled block stays one graph (`fullgraph=True`).
 """
 
+import weakref
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,23 +46,49 @@ class Grid:
             block.grid = (height, width)
 
 
-class OwnForward:
+class OwnClass:
     """Keeps graphs that were compiled of modules without hooks away from one with hooks.
 
-    torch.compile re-uses a graph for all modules of a class that pass its guards. Whether there are
-    hooks it does not guard where there were none (`skip_nnmodule_hook_guards`), so that merging
-    would silently be left out once a U-Net without it was compiled. Whether `forward` is the
-    instance's own it does guard.
+    torch.compile re-uses a graph for all modules that pass its guards. Whether there are hooks it
+    does not guard where there were none (`skip_nnmodule_hook_guards`), so that merging would
+    silently be left out once a U-Net without it was compiled. The class it does guard; this one is
+    the module's own but for its identity. (An own `forward` would be guarded too, and keep the
+    module's weights until the garbage collector comes.)
     """
 
     def __init__(self, module: nn.Module):
-        self.module = module
-        module.forward = module.forward
+        self.module = weakref.ref(module)
+        module.__class__ = merging_class(type(module))
 
     def remove(self) -> None:
-        module = self.module
-        if vars(module).get("forward") == type(module).forward.__get__(module):
-            del module.forward  # what others put there stays
+        module = self.module()
+        if module is not None and type(module) is merging_class(type(module).__base__):
+            module.__class__ = type(module).__base__
+
+    # As weak references are neither copied nor pickled; the module is, before or after.
+    def __getstate__(self) -> nn.Module | None:
+        return self.module()
+
+    def __setstate__(self, module: nn.Module) -> None:
+        self.module = weakref.ref(module)
+
+
+@cache
+def merging_class(original: type[nn.Module]) -> type[nn.Module]:
+    """A subclass that is `original` in all but identity, and by its name."""
+    names = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(original.__name__, (original,), {**names, "__reduce_ex__": _reduce})
+
+
+def _reduce(module: nn.Module, protocol: int) -> tuple:
+    """Pickles by the class that can be imported."""
+    _, _, state, *rest = object.__reduce_ex__(module, max(protocol, 2))
+    return _new_merging, (type(module).__base__,), state, *rest
+
+
+def _new_merging(original: type[nn.Module]) -> nn.Module:
+    own = merging_class(original)
+    return own.__new__(own)
 
 
 class Block:
@@ -80,7 +108,7 @@ class Block:
                 self.hooks += [
                     module.register_forward_pre_hook(self.shorten, with_kwargs=True),
                     module.register_forward_hook(self.restore),
-                    OwnForward(module),
+                    OwnClass(module),
                 ]
 
     def clear(self) -> None:

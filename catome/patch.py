@@ -1,8 +1,9 @@
 """Token merging on a Diffusers U-Net, by hooks alone.
 
 No forward is copied and no module wrapped, so state dicts, attention processors, LoRA and saving
-see the model they know. All state lives in the hooks' objects, which are attributes of the U-Net's
-modules: a deep copy of a pipeline or U-Net gets its own clock and matches.
+see the model they know; merged modules have a subclass that differs from theirs in identity alone,
+for torch.compile (`OwnClass`). All state lives in the hooks' objects, which are attributes of the
+U-Net's modules: a deep copy of a pipeline or U-Net gets its own clock and matches.
 """
 
 import weakref

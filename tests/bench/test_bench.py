@@ -283,6 +283,9 @@ def test_the_short_table_compares_with_all_that_was_timed():
     assert lines[1].endswith("| 0.900 (0.900–0.900) |")
     assert lines[2].endswith("threshold, matching | float32 | — | — | 3.0 (3.0–3.0) | — |")
     assert len(lines) == 3  # nothing was timed that the last one's re-using compares with
+    late = {**cells[0], "settings": ["sd15", 1024, 0.5, "float32"]}
+    kinds = [line.split(" | ")[0] for line in summary([*cells, late]).splitlines()[2:]]
+    assert ["1024" in kind for kind in kinds] == [False, False, True, True, False]  # by group
     assert summary(cells[1:2]) == ""
 
 

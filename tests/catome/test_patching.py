@@ -296,6 +296,40 @@ def test_the_patch_keeps_no_pipeline_alive(make_pipeline):
     assert get_handle(unet) is handle
 
 
+def classes(unet):
+    return [type(module) for module in unet.modules()]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda unet: pickle.loads(pickle.dumps(unet))])
+def test_classes_are_as_before_once_removed(unet, copied):
+    """Merged modules have a class of their own meanwhile, see `OwnClass`; so do those of copies."""
+    before = classes(unet)
+    apply(unet, TokenMerging(Ratio(0.5), merge=("attn1", "attn2", "ff")))
+    own = classes(unet)
+    pairs = zip(own, before, strict=True)
+    assert all(issubclass(a, b) and a.__qualname__ == b.__qualname__ for a, b in pairs)
+    assert own != before
+    twin = copied(unet)
+    assert classes(twin) == own
+    remove(unet)
+    assert (classes(unet), classes(twin)) == (before, own)
+    remove(twin)
+    assert classes(twin) == before
+
+
+def test_merging_keeps_no_weights_alive(make_unet):
+    unet = make_unet()
+    handle = apply(unet, TokenMerging(Ratio(0.5), merge=("attn1", "attn2", "ff")))
+    weights = [weakref.ref(parameter) for parameter in unet.parameters()]
+    gc.disable()
+    try:
+        del unet
+        assert not any(weight() is not None for weight in weights)
+    finally:
+        gc.enable()
+    handle.remove()
+
+
 def test_saving_and_loading(pipe, make_pipeline, paint, evaluate, tmp_path):
     untouched, keys = paint(pipe), list(pipe.unet.state_dict())
     apply(pipe, HALF)
