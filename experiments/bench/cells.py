@@ -56,7 +56,7 @@ def cells(dtype: str) -> list[Cell]:
     ]
     listed += [
         Cell("generation", (), turns=15),
-        Cell("block", (dtype,)),
+        Cell("block", (0.5, dtype)),
         Cell("unet", ("sd15", 512, 0.5, dtype)),
         Cell("cost", ("sd15", 512, 0.5, dtype), turns=6),
         Cell("adaptive", ("sd15", 512, dtype), turns=6),
@@ -74,6 +74,7 @@ def cells(dtype: str) -> list[Cell]:
         Cell("nothing", ("sd15", 512, dtype), full=True),
         Cell("adaptive_cost", ("sd15", 512, dtype), full=True, turns=6),
     ]
+    listed += [Cell("block", (ratio, dtype), full=True) for ratio in OTHER_RATIOS]
     listed += [
         Cell("unet", ("sd15", 512, ratio, dtype), full=True, turns=8) for ratio in OTHER_RATIOS
     ]
@@ -96,8 +97,8 @@ def measure_operations(where: torch.device, turns: int, kind, tokens, channels, 
     return operations.operation(kind, tokens, channels, DTYPES[dtype], where, turns), {}
 
 
-def measure_block(where: torch.device, turns: int, dtype) -> Any:
-    return unets.block(unets.subject("sd15", 512, DTYPES[dtype], where), turns)
+def measure_block(where: torch.device, turns: int, ratio, dtype) -> Any:
+    return unets.block(unets.subject("sd15", 512, DTYPES[dtype], where), ratio, turns)
 
 
 def measure_unet(where: torch.device, turns: int, architecture, pixels, ratio, dtype) -> Any:

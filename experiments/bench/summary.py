@@ -55,7 +55,8 @@ def lines_of(group: str, settings: list[Any]) -> list[Line]:
             return []
         return [Line(f"{kind}, N {tokens}", dtype, "catome", (None, "tomesd", None, None))]
     if group == "block":
-        return matching_and_reusing("block of 4096 tokens", *settings)
+        share, dtype = settings
+        return matching_and_reusing(f"block of 4096 tokens, ratio {share}", dtype)
     alone = ", merging alone" if group in COSTS else ""
     if group in ("unet", "cost"):
         architecture, pixels, share, dtype = settings
@@ -67,6 +68,14 @@ def lines_of(group: str, settings: list[Any]) -> list[Line]:
         architecture, pixels, dtype = settings
         what = f"{architecture} {pixels} px, merging nothing"
         return [Line(what, dtype, variants.NOTHING, (variants.UNPATCHED, None, None, None))]
+    if group == "compiled":
+        architecture, pixels, dtype = settings
+        what = f"{architecture} {pixels} px, ratio 0.5, both compiled"
+        peers = (variants.COMPILED, None, None, None)
+        return [
+            Line(f"{what}, matching", dtype, variants.COMPILED_MATCH, peers),
+            Line(f"{what}, re-using", dtype, variants.COMPILED_REUSE, peers),
+        ]
     if group == "generation":
         peers = (variants.UNPATCHED, None, CA_TOME, variants.FREE)
         return [Line("toy generation, matched every 5", "float32", OURS, peers)]

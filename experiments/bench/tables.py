@@ -14,7 +14,7 @@ from experiments.config import LARGEST
 
 HEADS = {
     "operations": ("operation", "N", "C", "dtype"),
-    "block": ("dtype",),
+    "block": ("ratio", "dtype"),
     "unet": ("U-Net", "pixels", "ratio", "dtype"),
     "cost": ("U-Net", "pixels", "ratio", "dtype"),
     "adaptive": ("U-Net", "pixels", "dtype"),
@@ -28,7 +28,7 @@ HEADS = {
 }
 TITLES = {
     "operations": "Operations (two rows, ratio 0.5)",
-    "block": "One top-level transformer of SD v1.5 at 512 px, ratio 0.5",
+    "block": "One top-level transformer of SD v1.5 at 512 px",
     "unet": "One U-Net evaluation at a fixed ratio",
     "cost": "What merging alone takes of one U-Net evaluation",
     "adaptive": "One U-Net evaluation at a threshold",

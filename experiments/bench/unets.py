@@ -108,9 +108,9 @@ def nothing(of: Subject, turns: int) -> Measured:
     return time_models(models, of, turns, f"{of.name} merging nothing"), {}
 
 
-def block(of: Subject, turns: int) -> Measured:
-    """The first transformer of SD v1.5 at ratio 0.5: norm, projections and its one block."""
-    models, share = at_ratio(of, 0.5)
+def block(of: Subject, ratio: float, turns: int) -> Measured:
+    """The first transformer of SD v1.5 at a fixed ratio: norm, projections and its one block."""
+    models, share = at_ratio(of, ratio)
     side, dtype = of.given["sample"].shape[-1], of.unet.dtype
     x = torch.randn(ROWS, 320, side, side, device=of.where, dtype=dtype)
     calls: dict[str, Callable[[], Any]] = {}
@@ -122,7 +122,7 @@ def block(of: Subject, turns: int) -> Measured:
             catome.get_handle(model).clock.tick(of.given["timestep"])
         text = of.given["encoder_hidden_states"]
         calls[name] = partial(model.down_blocks[0].attentions[0], x, encoder_hidden_states=text)
-    seconds = take_turns(calls, turns, of.where, f"block of {side * side} tokens")
+    seconds = take_turns(calls, turns, of.where, f"block of {side * side} tokens, ratio {ratio}")
     return seconds, {"merged share of sources": share}
 
 

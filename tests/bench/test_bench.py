@@ -289,6 +289,15 @@ def test_the_short_table_compares_with_all_that_was_timed():
     assert summary(cells[1:2]) == ""
 
 
+def test_compiled_blocks_are_set_against_compiled_ones_in_the_short_table():
+    seconds = {name: [1.0] * 6 for name in ("unpatched", "catome matching", "catome re-using")}
+    seconds |= {f"{name} compiled": [own] * 6 for name, own in zip(seconds, (3.0, 2.0, 1.5), strict=True)}
+    cell = {"group": "compiled", "settings": ["sd15", 512, "float32"], "seconds": seconds}
+    matching, reusing = summary([cell]).splitlines()[2:]
+    assert "both compiled, matching" in matching and "1.500 (1.500–1.500)" in matching
+    assert "both compiled, re-using" in reusing and "2.0 (2.0–2.0)" in reusing
+
+
 def test_the_length_of_overlapping_spans():
     assert gpu.covered([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
     assert gpu.covered([]) == 0
@@ -319,7 +328,7 @@ def test_the_command_keeps_what_it_measured(tmp_path):
 
 
 def test_cells_of_other_calls_stay_in_the_table(tmp_path, monkeypatch):
-    listed = [Cell("generation", ()), Cell("block", ("float32",))]
+    listed = [Cell("generation", ()), Cell("block", (0.5, "float32"))]
     monkeypatch.setattr(command, "cells", lambda dtype: listed)
     seconds = {"unpatched": [1.0], "ca_tome": [1.0], "catome": [1.0]}
     monkeypatch.setitem(MEASURE, "generation", lambda *_: (seconds, {}))
