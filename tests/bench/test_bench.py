@@ -291,11 +291,15 @@ def test_the_short_table_compares_with_all_that_was_timed():
 
 def test_compiled_blocks_are_set_against_compiled_ones_in_the_short_table():
     seconds = {name: [1.0] * 6 for name in ("unpatched", "catome matching", "catome re-using")}
-    seconds |= {f"{name} compiled": [own] * 6 for name, own in zip(seconds, (3.0, 2.0, 1.5), strict=True)}
+    seconds |= {
+        f"{name} compiled": [own] * 6 for name, own in zip(seconds, (3.0, 2.0, 1.5), strict=True)
+    }
     cell = {"group": "compiled", "settings": ["sd15", 512, "float32"], "seconds": seconds}
     matching, reusing = summary([cell]).splitlines()[2:]
-    assert "both compiled, matching" in matching and "1.500 (1.500–1.500)" in matching
-    assert "both compiled, re-using" in reusing and "2.0 (2.0–2.0)" in reusing
+    assert "both compiled, matching" in matching
+    assert "1.500 (1.500–1.500)" in matching
+    assert "both compiled, re-using" in reusing
+    assert "2.0 (2.0–2.0)" in reusing
 
 
 def test_the_length_of_overlapping_spans():
