@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 SNAPSHOT = "snapshot.json"  # in a copy of the code that jobs run; says of which commit it is
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 LIBRARIES = ("torch", "diffusers", "transformers", "torchmetrics", "torch-fidelity", "numpy")
 
 
@@ -76,4 +77,6 @@ def describe(device: torch.device, dtype: str, attention: str) -> dict[str, Any]
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "cuda": torch.version.cuda,
     }
+    if os.environ.get(HUGE_PAGES) == "1":  # PyTorch's own switch: large tensors in 2 MB pages
+        facts["huge_pages"] = True
     return facts | {f"version_{k}": v for k, v in versions().items()}

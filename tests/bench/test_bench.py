@@ -16,6 +16,7 @@ from stable_diffusion import unet as small_unet
 
 import catome
 from catome import hooks
+from experiments import environment
 from experiments.bench import __main__ as command
 from experiments.bench import cost, gpu, operations, ragged, unets, variants
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
@@ -300,6 +301,15 @@ def test_compiled_blocks_are_set_against_compiled_ones_in_the_short_table():
     assert "1.500 (1.500–1.500)" in matching
     assert "both compiled, re-using" in reusing
     assert "2.0 (2.0–2.0)" in reusing
+
+
+def test_numbers_measured_with_huge_pages_say_so(monkeypatch):
+    monkeypatch.delenv(environment.HUGE_PAGES, raising=False)
+    plain = environment.describe(CPU, "float32", "fused")
+    monkeypatch.setenv(environment.HUGE_PAGES, "1")
+    assert environment.describe(CPU, "float32", "fused") == plain | {"huge_pages": True}
+    monkeypatch.setenv(environment.HUGE_PAGES, "0")
+    assert environment.describe(CPU, "float32", "fused") == plain
 
 
 def test_the_length_of_overlapping_spans():
