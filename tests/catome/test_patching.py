@@ -478,3 +478,15 @@ def test_importing_needs_no_diffusers():
     code = "import sys, catome; assert 'diffusers' not in sys.modules, 'imported'"
     root = str(next(iter(catome.__path__))).removesuffix("/catome")
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+
+
+@pytest.mark.parametrize("method", [TokenMerging(Ratio(0.5), Interval(2)), ADAPTIVE])
+def test_a_re_using_evaluation_reads_no_value_of_a_tensor(unet, method):
+    """On a GPU every such read would wait for it. Tensors without values show each one."""
+    handle = apply(unet, method, record=True)
+    sample, text = torch.randn(2, 4, 8, 8), torch.randn(2, 5, 8)
+    unet(sample, 10, text)
+    output = unet.to("meta")(sample.to("meta"), 9, text.to("meta")).sample
+    assert output.shape == sample.shape
+    assert [r.matched for r in handle.records] == [True] * 3 + [False] * 3
+    assert all(min(r.tokens_out) < r.tokens_in for r in handle.records)
