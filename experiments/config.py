@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from math import inf
 from numbers import Real
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from experiments.explain import COLUMNS
 from experiments.methods.base import Method
@@ -46,9 +49,38 @@ def plain(value: Any) -> Any:
     return "null" if value is None else value
 
 
+def command_options(argv: list[str], defaults: dict[str, Any]) -> DictConfig:
+    """The `key=value` arguments of a command over its defaults.
+
+    Raises:
+        ConfigError: an argument that cannot be read, or an unknown key.
+    """
+    try:
+        given = OmegaConf.from_cli(argv)
+        options = OmegaConf.merge(defaults, given)
+        OmegaConf.to_container(options, resolve=True)
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{' '.join(argv)}: {str(error).splitlines()[0]}") from error
+    for key in given:
+        if key not in defaults:
+            raise bad(key, given[key], f"unknown key; known are {', '.join(defaults)}")
+    return options
+
+
 def require_choice(key: str, value: Any, choices: Iterable[str]) -> None:
     if value not in choices:
         raise bad(key, value, f"must be one of {', '.join(choices)}")
+
+
+def require_writable(key: str, folder: Path) -> None:
+    """Refuse a folder that results could not go to, before there are any; makes none."""
+    nearest = next(there for there in (folder, *folder.parents) if there.exists())
+    try:
+        with TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        reason = f"must be a folder that can be written to: {error.strerror}"
+        raise bad(key, folder, reason) from error
 
 
 def require_integer(key: str, value: Any, least: int, optional: bool = False) -> None:

@@ -22,12 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from experiments import command, environment, evaluate, protocols
 from experiments.by_protocol import compare_protocols
-from experiments.config import ROOT, ConfigError, bad, device, locate
+from experiments.config import ROOT, bad, command_options, device, locate, require_writable
 from experiments.evaluate.settings import DISTANCES, NEED_IMAGES
 from experiments.foreign import load_rows
 from experiments.report import write_report
@@ -69,15 +67,7 @@ def run(argv: list[str]) -> str:
 
 def parse(argv: list[str]) -> DictConfig:
     """The command's options, with defaults; unknown keys are refused."""
-    try:
-        given = OmegaConf.from_cli(argv)
-        options = OmegaConf.merge(OPTIONS, given)
-        OmegaConf.to_container(options, resolve=True)
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{' '.join(argv)}: {str(error).splitlines()[0]}") from error
-    for key in given:
-        if key not in OPTIONS:
-            raise bad(key, given[key], f"unknown key; known are {', '.join(OPTIONS)}")
+    options = command_options(argv, OPTIONS)
     if not OmegaConf.is_dict(options.metrics):
         raise bad("metrics", options.metrics, "must be given key by key: metrics.batch_size=8")
     if options.images is None or options.images == []:
@@ -112,10 +102,11 @@ def score(options: DictConfig) -> tuple[str, Path]:
     results, where = Path(str(options.results)), str(device(options))
     rows, base, rule, more = load_rows(folders, baseline, prompts_file, results)
     notes = more + notes
-    scores = evaluate.evaluate_rows(rows, base, metrics, results, where)
     listed = [[row.painter, [[p.text, p.seed] for p in row.prompts]] for row in rows]
     out = options.out or results / "foreign" / digest([listed, _json(metrics)])
     out = Path(str(out))
+    require_writable("out", out)
+    scores = evaluate.evaluate_rows(rows, base, metrics, results, where)
     scores.save(out)
     for row in rows:
         write_json(out / "rows" / f"{row.row}.json", record(row))

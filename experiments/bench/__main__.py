@@ -26,7 +26,15 @@ from omegaconf import DictConfig, OmegaConf
 from experiments import command, environment
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
 from experiments.bench.tables import to_markdown
-from experiments.config import DTYPES, bad, device, require_choice, require_integer
+from experiments.config import (
+    DTYPES,
+    bad,
+    command_options,
+    device,
+    require_choice,
+    require_integer,
+    require_writable,
+)
 from experiments.store import digest, read_json, write_json, write_text
 
 OPTIONS = {
@@ -49,6 +57,7 @@ def bench(argv: list[str]) -> str:
     if not listed:
         raise bad("groups", ", ".join(options.groups), "is measured with full=true only")
     out = Path(str(options.out))
+    require_writable("out", out)
     for cell in listed:
         if kept(cell, options, described, out) is None:
             found = measured(cell, options, where, out)
@@ -84,11 +93,7 @@ def kept(
 
 
 def parse(argv: list[str]) -> DictConfig:
-    given = OmegaConf.from_cli(argv)
-    for key in given:
-        if key not in OPTIONS:
-            raise bad(key, given[key], f"unknown key; known are {', '.join(OPTIONS)}")
-    options = OmegaConf.merge(OPTIONS, given)
+    options = command_options(argv, OPTIONS)
     require_choice("dtype", options.dtype, ("auto", *DTYPES))
     require_integer("turns", options.turns, 1, optional=True)
     for key in ("full", "profile"):

@@ -381,12 +381,14 @@ def test_operations_are_measured_in_both_precisions():
         ("groups=[speed]", "groups=speed: must be one of operations, block"),
         ("groups=block", "groups=block: must be a list"),
         ("turn=3", "turn=3: unknown key"),
+        ("groups=[", "groups=[: "),
         ("turns=0", "turns=0: must be an integer >= 1 or null"),
         ("dtype=int8", "dtype=int8: must be one of auto, float32"),
         ("device=cuda:99", "device=cuda:99: "),
         ("groups=[gpu] device=cpu", "device=cpu: groups=[gpu] needs CUDA"),
         ("groups=[nothing] device=cpu", "groups=nothing: is measured with full=true only"),
         ("full=2", "full=2: must be true or false"),
+        ("out=pyproject.toml", "out=pyproject.toml: must be a folder that can be written to: Not"),
     ],
 )
 def test_bad_options(argument, message):

@@ -272,6 +272,9 @@ def test_bad_input(tmp_path, refused):
     )
     assert "names a.png twice" in refused(images, f"prompts={tmp_path / 'twice.csv'}", *toy)
     assert "prompts=/nowhere.txt: no such file" in refused(images, "prompts=/nowhere.txt", *toy)
+    assert "three.txt: must be a folder that can be written to" in refused(
+        images, f"baseline={base}", "names=[psnr]", f"out={tmp_path / 'three.txt'}"
+    )
     assert "bad.json: is not JSON" in refused(images, f"prompts={tmp_path / 'bad.json'}", *toy)
     both = write_pictures(tmp_path / "both", {**tiny(["a.png"]), **tiny(["a.jpg"])})
     assert "both belong to a.png" in refused(
