@@ -23,6 +23,8 @@ class FreeMerge(Method):
         kept: {module's name within the U-Net: tokens kept at each evaluation}.
     """
 
+    revision = 1
+
     def __init__(self, kept: dict[str, list[int]]):
         super().__init__("free_merge")
         self.kept = kept

@@ -7,12 +7,9 @@ name: mine
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from importlib.metadata import version
 from typing import Any
 
 
@@ -21,13 +18,24 @@ class Method:
 
     Attributes:
         name: as written in tables and file names.
+        revision: raised whenever its code makes other images of the same settings; images of an
+            earlier revision are then painted anew. Subclasses must set their own.
+        package: distribution that does the work, if it is somebody else's; its version counts too.
         order_dependent: True if an image depends on the images painted before or beside it. Such
             rows are painted in manifest order by one worker and repainted whole.
     """
 
+    revision: int
+    package: str | None = None
     order_dependent = False
 
     def __init__(self, name: str):
+        if "revision" not in vars(type(self)):
+            kind = type(self).__name__
+            raise ValueError(
+                f"_target_={kind}: the class must set revision = 1, a number to be raised when its "
+                "images change"
+            )
         self.name = name
 
     def settings(self) -> dict[str, Any]:
@@ -44,12 +52,10 @@ class Method:
             "interval": None,
         }
 
-    def sources(self) -> list[Path]:
-        """Files whose code determines the images; a change of code starts a new painter."""
-        return [Path(inspect.getfile(type(self)))]
-
     def identity(self) -> dict[str, Any]:
-        return {**self.settings(), "source": code_digest(self.sources())}
+        """What tells images of this method from those of another, as JSON types."""
+        package = {} if self.package is None else {"package": [self.package, version(self.package)]}
+        return {**self.settings(), "revision": self.revision, **package}
 
     def prepare(self, evaluations: int) -> None:
         """Told how many U-Net evaluations a generation has, before anything else is asked."""
@@ -89,24 +95,3 @@ class Method:
     def per_image(self, attached: Any, count: int) -> list[dict[str, Any]]:
         """After a recorded generation of `count` images: facts to keep with each."""
         return [{} for _ in range(count)]
-
-
-def code_digest(files: list[Path]) -> str:
-    """16 hex digits over the files' code, comments and docstrings left out."""
-    total = hashlib.sha256()
-    for file in sorted(files, key=lambda f: f.name):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if isinstance(body, list) and body and _is_docstring(body[0]):
-                node.body = body[1:]
-        total.update(f"{file.name}\n{ast.dump(tree)}\n".encode())
-    return total.hexdigest()[:16]
-
-
-def _is_docstring(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )

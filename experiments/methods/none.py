@@ -4,6 +4,8 @@ from experiments.methods.base import Method
 
 
 class NoMerging(Method):
+    revision = 1
+
     def __init__(self, name: str = "none", label: str = "Baseline"):
         super().__init__(name)
         self.label = label

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import catome
@@ -65,6 +64,8 @@ class TokenMergingMethod(Method):
     know what number of evaluations they were made for to the present one, under another name.
     """
 
+    revision = 1
+
     def __init__(
         self,
         name: str,
@@ -104,9 +105,6 @@ class TokenMergingMethod(Method):
             "caching": self.caching,
             "interval": interval,
         }
-
-    def sources(self) -> list[Path]:
-        return [*Path(catome.__file__).parent.glob("*.py")]
 
     def prepare(self, evaluations: int) -> None:
         if not self.rescale:

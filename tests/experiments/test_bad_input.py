@@ -9,6 +9,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import run
 from experiments.methods import base
+from experiments.methods.none import NoMerging
 
 
 @pytest.fixture
@@ -121,11 +122,13 @@ def test_a_folder_of_another_pipeline(command, tmp_path):
     assert "StableDiffusionPipeline" in lines[-1]
 
 
-def test_code_digest_ignores_comments_but_not_code(tmp_path):
-    path = tmp_path / "m.py"
-    digests = []
-    for text in ("def f():\n    return 1\n", '"""Doc."""\ndef f():  # why\n    "x"\n    return 1\n',
-                 "def f():\n    return 2\n"):  # fmt: skip
-        path.write_text(text)
-        digests.append(base.code_digest([path]))
-    assert digests[0] == digests[1] != digests[2]
+def test_a_method_must_have_its_own_revision(tmp_path):
+    class Mine(base.Method):
+        pass
+
+    class Derived(NoMerging):
+        pass
+
+    for kind in (Mine, Derived):
+        with pytest.raises(ValueError, match=f"{kind.__name__}: the class must set revision"):
+            kind("mine")

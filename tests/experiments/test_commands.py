@@ -136,6 +136,8 @@ from experiments.methods.base import Method
 class Mine(Method):
     """Fails on request, else changes nothing."""
 
+    revision = 1
+
     def __init__(self, name, fails=False):
         super().__init__(name)
         self.fails = fails
