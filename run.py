@@ -14,27 +14,31 @@ os.environ["HYDRA_FULL_ERROR"] = "1"
 import hydra
 from omegaconf import DictConfig
 
-from experiments import messages
-from experiments.config import ROOT, bad
+from experiments.common.errors import bad
+from experiments.common.paths import ROOT
+from experiments.settings import messages
 
 
 @hydra.main(version_base="1.3", config_path=str(ROOT / "configs"), config_name="config")
 def job(cfg: DictConfig) -> None:
-    from experiments import runner
-
-    if cfg.experiment.observation is not None:
-        from experiments.observe import observe
-
-        observe(cfg)
-        return
     if cfg.plan is not None:
         raise bad("plan", cfg.plan, "plans an experiment; add +experiment=<name>")
-    if cfg.row is not None:
-        runner.run_row(cfg)
+    # Imported when the settings are known to be good: what paints takes seconds to load.
+    from experiments.runner.validation import validate
+
+    validate(cfg)
+    from experiments.runner.finish import run_cell
+    from experiments.runner.observe import observe
+    from experiments.runner.one_row import debug_row, run_row
+
+    if cfg.experiment.observation is not None:
+        observe(cfg)
+    elif cfg.row is not None:
+        run_row(cfg)
     elif cfg.debug == "row":
-        runner.debug_row(cfg, str(cfg.method.name))
+        debug_row(cfg, str(cfg.method.name))
     else:
-        runner.run_cell(cfg)
+        run_cell(cfg)
 
 
 def main() -> int:

@@ -1,0 +1,1 @@
+"""The bench: run from a checkout through `run.py`; imports `catome`, never the other way round."""

@@ -29,11 +29,18 @@ from omegaconf import DictConfig
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from experiments import command, generate, pipelines, runner  # noqa: E402
+from experiments.accelerators.build import build_method  # noqa: E402
 from experiments.bench.measure import ratio, take_turns  # noqa: E402
-from experiments.config import bad, build_method, device  # noqa: E402
-from experiments.messages import compose_config  # noqa: E402
-from experiments.store import ImageStore, Prompt  # noqa: E402
+from experiments.common import command  # noqa: E402
+from experiments.common.errors import bad  # noqa: E402
+from experiments.models import pipelines  # noqa: E402
+from experiments.models.device import device  # noqa: E402
+from experiments.painting import generate  # noqa: E402
+from experiments.painting.identity import painter_identity  # noqa: E402
+from experiments.painting.prompts import load_prompts  # noqa: E402
+from experiments.painting.store import ImageStore, Prompt  # noqa: E402
+from experiments.runner.validation import validate  # noqa: E402
+from experiments.settings.messages import compose_config  # noqa: E402
 
 
 class Watched:
@@ -91,7 +98,7 @@ def bare(pipe, cfg: DictConfig, prompts: list[Prompt], folder: Path) -> None:
 
 def through_the_runner(pipe, cfg: DictConfig, prompts: list[Prompt], folder: Path) -> None:
     method = build_method(cfg)
-    identity = pipelines.painter_identity(cfg, pipe.scheduler, method)
+    identity = painter_identity(cfg, pipe.scheduler, method)
     root = Path(tempfile.mkdtemp(dir=folder))
     generate.paint(cfg, pipe, method, WatchedStore(root, identity), prompts, "runner")
 
@@ -99,8 +106,8 @@ def through_the_runner(pipe, cfg: DictConfig, prompts: list[Prompt], folder: Pat
 def overhead(argv: list[str]) -> str:
     turns = turns_of(argv[0])
     cfg = compose_config(["method=none", *argv[1:]])
-    runner.validate(cfg)
-    prompts, _ = runner.load_prompts(cfg)
+    validate(cfg)
+    prompts, _ = load_prompts(cfg)
     pipe = Watched(pipelines.load(cfg))
     works = {"bare": bare, "runner": through_the_runner}
     beside: dict[str, list[float]] = {name: [] for name in works}

@@ -26,7 +26,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from experiments.store import ImageStore, Prompt  # noqa: E402
+from experiments.painting.store import ImageStore, Prompt  # noqa: E402
 
 SHARES = 64  # tasks that painted them, a zip each
 RECORD = {
@@ -95,7 +95,7 @@ def scan(options: Options) -> dict[str, float]:
 
 
 def aggregate(options: Options) -> dict[str, float]:
-    from experiments.facts import image_facts
+    from experiments.painting.facts import image_facts
 
     chosen = prompts(options.images)
     start = time.perf_counter()

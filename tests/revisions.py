@@ -15,9 +15,10 @@ sys.path.insert(0, str(ROOT))
 
 from hydra import compose, initialize_config_dir  # noqa: E402
 
-from experiments import pipelines  # noqa: E402
-from experiments.config import build_method  # noqa: E402
-from experiments.store import Prompt  # noqa: E402
+from experiments.accelerators.build import build_method  # noqa: E402
+from experiments.models import pipelines  # noqa: E402
+from experiments.painting import pipeline_call  # noqa: E402
+from experiments.painting.store import Prompt  # noqa: E402
 
 NAMES = sorted(path.stem for path in (ROOT / "configs" / "method").glob("*.yaml"))
 NAMES.remove("token_merging")  # the arguments that the others choose among
@@ -32,7 +33,9 @@ def painted(name: str) -> tuple[int, np.ndarray]:
         cfg = compose("config", [f"method={name}", *OVERRIDES])
     pipe, method = pipelines.load(cfg), build_method(cfg)
     with method.attach(pipe):
-        pictures = np.stack([np.asarray(p) for p in pipelines.generate(pipe, cfg, PROMPTS)]) / 255
+        pictures = (
+            np.stack([np.asarray(p) for p in pipeline_call.generate(pipe, cfg, PROMPTS)]) / 255
+        )
     count, height, width, rgb = pictures.shape
     cells = pictures.reshape(count, CELLS, height // CELLS, CELLS, width // CELLS, rgb)
     return method.revision, cells.mean(axis=(2, 4))

@@ -1,1 +1,1 @@
-"""What merging costs and saves, against `tomesd`, `ca_tome` and no merging, in one process."""
+"""The library's speed, operation by operation, against its peers and its limits."""

@@ -23,19 +23,15 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from experiments import command, environment
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
 from experiments.bench.tables import to_markdown
-from experiments.config import (
-    DTYPES,
-    bad,
-    command_options,
-    device,
-    require_choice,
-    require_integer,
-    require_writable,
-)
-from experiments.store import digest, read_json, write_json, write_text
+from experiments.common import command, environment
+from experiments.common.command import command_options
+from experiments.common.errors import bad
+from experiments.common.files import digest, read_json, write_json, write_text
+from experiments.common.requirements import require_choice, require_integer, require_writable
+from experiments.models.device import device
+from experiments.settings.choices import DTYPES
 
 OPTIONS = {
     "groups": None, "full": False, "turns": None, "device": "auto", "dtype": "auto",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from experiments.bench import cost, generation, gpu, memory, operations, ragged, unets
-from experiments.config import DTYPES, LARGEST
+from experiments.settings.choices import LARGEST
 
 TOKENS, CHANNELS = {1024: 20, 4096: 20, 16384: 8}, (320, 640)  # tokens with their turns
 OTHER_RATIOS = (0.25, 0.1, 0.75)  # beside 0.5
@@ -93,41 +93,45 @@ def cells(dtype: str) -> list[Cell]:
     return sorted(listed, key=lambda cell: cell.full)
 
 
+def subject(architecture: str, pixels: int, dtype: str, where: torch.device) -> unets.Subject:
+    return unets.subject(architecture, pixels, getattr(torch, dtype), where)
+
+
 def measure_operations(where: torch.device, turns: int, kind, tokens, channels, dtype) -> Any:
-    return operations.operation(kind, tokens, channels, DTYPES[dtype], where, turns), {}
+    return operations.operation(kind, tokens, channels, getattr(torch, dtype), where, turns), {}
 
 
 def measure_block(where: torch.device, turns: int, ratio, dtype) -> Any:
-    return unets.block(unets.subject("sd15", 512, DTYPES[dtype], where), ratio, turns)
+    return unets.block(subject("sd15", 512, dtype, where), ratio, turns)
 
 
 def measure_unet(where: torch.device, turns: int, architecture, pixels, ratio, dtype) -> Any:
-    of = unets.subject(architecture, pixels, DTYPES[dtype], where)
+    of = subject(architecture, pixels, dtype, where)
     return unets.evaluation(of, ratio, turns)
 
 
 def measure_cost(where: torch.device, turns: int, architecture, pixels, ratio, dtype) -> Any:
-    return cost.at_ratio(unets.subject(architecture, pixels, DTYPES[dtype], where), ratio, turns)
+    return cost.at_ratio(subject(architecture, pixels, dtype, where), ratio, turns)
 
 
 def measure_adaptive(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
-    return unets.adaptive(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+    return unets.adaptive(subject(architecture, pixels, dtype, where), turns)
 
 
 def measure_adaptive_cost(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
-    return cost.at_threshold(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+    return cost.at_threshold(subject(architecture, pixels, dtype, where), turns)
 
 
 def measure_nothing(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
-    return unets.nothing(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+    return unets.nothing(subject(architecture, pixels, dtype, where), turns)
 
 
 def measure_compiled(where: torch.device, turns: int, architecture, pixels, dtype) -> Any:
-    return unets.compiled(unets.subject(architecture, pixels, DTYPES[dtype], where), turns)
+    return unets.compiled(subject(architecture, pixels, dtype, where), turns)
 
 
 def measure_ragged(where: torch.device, turns: int, images, tokens, channels, dtype) -> Any:
-    return ragged.ragged(images, tokens, channels, DTYPES[dtype], where, turns)
+    return ragged.ragged(images, tokens, channels, getattr(torch, dtype), where, turns)
 
 
 def measure_generation(where: torch.device, turns: int) -> Any:
@@ -141,7 +145,7 @@ def measure_memory(where: torch.device, turns: int, architecture, pixels, dtype)
 def measure_gpu(
     where: torch.device, turns: int, architecture, pixels, dtype, attention, batch
 ) -> Any:
-    own = DTYPES[dtype]
+    own = getattr(torch, dtype)
     return gpu.evaluation(architecture, pixels, own, attention, batch, where, turns)
 
 

@@ -17,7 +17,7 @@ import catome
 from experiments.bench import unets, variants
 from experiments.bench.measure import sample
 from experiments.bench.unets import Measured, Subject
-from experiments.timing import Stopwatch
+from experiments.timing.stopwatch import Stopwatch
 
 
 def at_ratio(of: Subject, ratio: float, turns: int) -> Measured:

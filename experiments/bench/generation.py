@@ -13,8 +13,8 @@ import catome
 from experiments.bench import variants
 from experiments.bench.measure import take_turns
 from experiments.bench.models import twin
-from experiments.config import ROOT
-from experiments.explain.free_merge import FreeMerge
+from experiments.common.paths import ROOT
+from experiments.timing.free_merge import FreeMerge
 from experiments.toy.networks import LATENT_SIZE
 
 PIPELINE = ROOT / "experiments" / "toy" / "weights" / "pipeline"

@@ -17,9 +17,11 @@ from torch.autograd import DeviceType
 
 from experiments.bench import unets
 from experiments.bench.measure import sample, take_turns
-from experiments.config import LARGEST
-from experiments.pipelines import attention_backend
-from experiments.timing import Stopwatch, largest_batch, peak_memory_gb, reset_peak_memory
+from experiments.painting.pipeline_call import attention_backend
+from experiments.settings.choices import LARGEST
+from experiments.timing.batches import largest_batch
+from experiments.timing.memory import peak_memory_gb, reset_peak_memory
+from experiments.timing.stopwatch import Stopwatch
 
 RATIO = 0.5
 SECONDS = 25  # of a cell's turns

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from experiments.timing import Stopwatch
-from experiments.uncertainty import Interval, median_interval
+from experiments.common.uncertainty import Interval, median_interval
+from experiments.timing.stopwatch import Stopwatch
 
 SHORTEST = 0.02  # seconds of one sample; a shorter call is repeated within it
 LONG = 1.0  # seconds of a call that need no second one to warm up

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 import catome
 from experiments.bench import unets, variants
-from experiments.config import DTYPES, ROOT
-from experiments.timing import peak_memory_gb, reset_peak_memory
+from experiments.common.paths import ROOT
+from experiments.timing.memory import peak_memory_gb, reset_peak_memory
 
 RATIO = 0.5
 VARIANTS = (variants.UNPATCHED, variants.TOMESD, variants.MATCH)
@@ -28,7 +28,8 @@ OPTIONS = {
 
 def peak(options) -> float:
     where = torch.device(options.device)
-    of = unets.subject(options.architecture, options.pixels, DTYPES[options.dtype], where)
+    dtype = getattr(torch, options.dtype)
+    of = unets.subject(options.architecture, options.pixels, dtype, where)
     model = of.unet
     if options.variant == variants.TOMESD:
         model = variants.by_tomesd(of.unet, RATIO, of.finest)

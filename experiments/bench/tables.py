@@ -10,7 +10,7 @@ from tabulate import tabulate
 from experiments.bench import ragged, variants
 from experiments.bench.generation import CA_TOME, OURS
 from experiments.bench.summary import COSTS, compared, summary, times
-from experiments.config import LARGEST
+from experiments.settings.choices import LARGEST
 
 HEADS = {
     "operations": ("operation", "N", "C", "dtype"),

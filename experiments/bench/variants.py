@@ -16,7 +16,7 @@ from torch import nn
 
 import catome
 from experiments.bench.models import twin
-from experiments.explain.free_merge import Counter, Dropping
+from experiments.timing.free_merge import Counter, Dropping
 
 UNPATCHED, FREE = "unpatched", "free merge"
 TOMESD, CA_TOME_MATCH, CA_TOME_REUSE = "tomesd", "ca_tome matching", "ca_tome re-using"

@@ -1,1 +1,1 @@
-"""Rows as tasks of a SLURM cluster, through submitit."""
+"""An experiment as jobs: SLURM arrays, a worker a GPU, snapshots of the code."""

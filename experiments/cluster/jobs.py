@@ -14,9 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 from submitit import JobEnvironment
 from submitit.helpers import Checkpointable
 
-from experiments import environment, runner
-from experiments.config import RowFailed, build_method, run_folder
-from experiments.store import read_json, write_json
+from experiments.accelerators.build import build_method
+from experiments.common import environment
+from experiments.common.errors import RowFailed
+from experiments.common.files import read_json, write_json
+from experiments.runner import finish
+from experiments.runner.one_row import paint_share, row_record
+from experiments.runner.records import failed_record
+from experiments.settings.folders import run_folder
 
 log = logging.getLogger("catome")
 
@@ -54,9 +59,9 @@ def shares_of(cfg: DictConfig, rows: dict[str, DictConfig]) -> list[tuple[str, i
 def paint_and_record(cfg: DictConfig, index: int, count: int) -> int:
     """Paint a share of a row; returns how many images. A failure is kept as the row's record."""
     try:
-        return runner.paint_share(cfg, index, count)
+        return paint_share(cfg, index, count)
     except Exception as error:
-        record = runner.failed_record(cfg, cfg.row, error)
+        record = failed_record(cfg, cfg.row, error)
         write_json(run_folder(cfg) / "rows" / f"{cfg.row}.json", record)
         raise
 
@@ -69,7 +74,7 @@ def finish_rows(cfg: DictConfig, rows: dict[str, DictConfig]) -> dict[str, Any]:
         if error is not None:
             failed[name] = error
             log.error("row %s: %s", name, error)
-    table, untimed = runner.finish(cfg, rows, failed)
+    table, untimed = finish.finish(cfg, rows, failed)
     return {"table": table, "failed": [*failed, *untimed]}
 
 
@@ -78,7 +83,7 @@ def gathered(cfg: DictConfig, name: str) -> Exception | None:
     path = run_folder(cfg) / "rows" / f"{name}.json"
     if path.is_file() and read_json(path)["status"] == "failed":
         return RowFailed(read_json(path)["error"])
-    record = runner.row_record(cfg, name, paint=False)
+    record = row_record(cfg, name, paint=False)
     write_json(path, record)
     missing = record["prompts"] - record["images"]
     if missing and "generate" in cfg.stages:

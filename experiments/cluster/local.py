@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from experiments import runner
 from experiments.cluster.jobs import finish_rows, paint_and_record, shares_of, starting
-from experiments.config import ROOT, bad, run_folder
-from experiments.store import write_json
+from experiments.common.errors import bad
+from experiments.common.files import write_json
+from experiments.common.paths import ROOT
+from experiments.runner import finish
+from experiments.settings.folders import run_folder
 
 log = logging.getLogger("catome")
 
@@ -48,7 +50,7 @@ def run_rows(cfg: DictConfig, rows: dict[str, DictConfig], workers: int | None) 
     if "generate" in cfg.stages:
         paint(cfg, rows, workers or gpus, gpus)
     table, failed = finish_rows(cfg, rows).values()
-    runner.tell(cfg, table, failed)
+    finish.tell(cfg, table, failed)
 
 
 def paint(cfg: DictConfig, rows: dict[str, DictConfig], workers: int, gpus: int) -> None:

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from experiments import environment
-from experiments.config import ROOT, bad
-from experiments.evaluate.hashes import file_sha256
-from experiments.store import digest, write_json
+from experiments.common import environment
+from experiments.common.errors import bad
+from experiments.common.files import digest, file_sha256, write_json
+from experiments.common.paths import ROOT
 
 
 def take(folder: Path) -> Path:

@@ -14,11 +14,12 @@ import submitit
 from omegaconf import DictConfig, OmegaConf
 from submitit.core.utils import FailedJobError, UncompletedJobError
 
-from experiments import runner
 from experiments.cluster import snapshot
 from experiments.cluster.jobs import Finish, PaintShare, shares_of
-from experiments.config import RowsFailed, results_root, run_folder
-from experiments.store import write_json
+from experiments.common.errors import RowsFailed
+from experiments.common.files import write_json
+from experiments.runner.finish import tell
+from experiments.settings.folders import results_root, run_folder
 
 log = logging.getLogger("catome")
 EXECUTOR_KEYS = ("submitit_folder", "max_num_timeout")
@@ -79,7 +80,7 @@ def submit_rows(cfg: DictConfig, rows: dict[str, DictConfig], options: dict[str,
             "command goes on"
         )
     table, failed = final.job.result().values()
-    runner.tell(cfg, table, failed)
+    tell(cfg, table, failed)
 
 
 def rounds(tasks: list[Task], options: dict[str, Any], retries: int, poll: float) -> Iterator[None]:

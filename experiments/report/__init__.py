@@ -1,5 +1,2 @@
-"""Tables and plots from what the stages of an experiment left in its folder."""
-
-from experiments.report.entry import write_report
-
-__all__ = ["write_report"]
+"""Tables, plots, pages, archives and citations from what a run left in its
+folder; no model is loaded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.common.files import write_atomically, write_json, write_text
 from experiments.report.card import card_of, protocol_of
 from experiments.report.formats import to_csv, to_latex, to_markdown
 from experiments.report.grid import plot_grid
@@ -12,7 +13,6 @@ from experiments.report.page import write_page
 from experiments.report.plots import plot_against_seconds, plot_along_swept_key
 from experiments.report.run_folder import read_run
 from experiments.report.table import build_table
-from experiments.store import write_atomically, write_json, write_text
 
 
 def write_report(folder: Path) -> str:

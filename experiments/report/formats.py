@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
-from experiments.evaluate.csv_cells import escape_cell
+from experiments.metrics.csv_cells import escape_cell
 from experiments.report.escape import latex, markdown, one_line
 from experiments.report.run_folder import Run
 from experiments.report.table import Table

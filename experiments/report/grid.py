@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib import pyplot as plt
 from PIL import Image
 
-from experiments.evaluate.images import read_image
+from experiments.metrics.images import read_image
 from experiments.report.escape import one_line
 from experiments.report.plots import STYLE, save
 from experiments.report.run_folder import Run, row_label

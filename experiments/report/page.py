@@ -7,13 +7,13 @@ from pathlib import Path
 import jinja2
 from plotly.offline import get_plotlyjs
 
+from experiments.common.files import write_text
 from experiments.report.card import card_of
 from experiments.report.charts import SWEEP, charts_of
 from experiments.report.notes import notes_of
 from experiments.report.pictures import pictures_of
 from experiments.report.run_folder import Run
 from experiments.report.table import build_table
-from experiments.store import write_text
 
 HERE = Path(__file__).parent
 CONFIG = {

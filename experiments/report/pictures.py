@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
-from experiments.evaluate.images import read_image
+from experiments.metrics.images import read_image
 from experiments.report.run_folder import Row, Run, row_label
 
 BUDGET = 10 * 2**20  # bytes of all embedded pictures together

@@ -22,11 +22,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from experiments.common.files import write_atomically
 from experiments.report.cells import ARROWS
 from experiments.report.escape import one_line
 from experiments.report.run_folder import Row, Run, row_label
 from experiments.report.table import setting_of
-from experiments.store import write_atomically
 
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every glyph of a PDF
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.config import ROOT, ConfigError
+from experiments.common.errors import ConfigError
+from experiments.common.paths import ROOT
 
 PAPER = ROOT / "results" / "paper"
 TABLES = ("table_adaptive", "table_caching", "tomesd")

@@ -6,7 +6,7 @@ rows/<row>.json   status, error, columns (method, threshold, ratio, caching, int
                   images, merged_share, order_dependent, settings
 manifest.json     prompts (text, seed, source), rule, truncated, token_limit
 painted.json      {row: image paths, absolute or relative to the folder}
-metrics.json, per_image.csv   see `experiments.evaluate.scores`
+metrics.json, per_image.csv   see `experiments.metrics.scores`
 timing.json       environment, batch_size, repeats, rows {row: figures}
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.config import bad
-from experiments.evaluate.scores import Scores
+from experiments.common.errors import bad
+from experiments.common.files import read_json
+from experiments.common.uncertainty import Interval, by_row, replicates_interval
+from experiments.metrics.scores import Scores
 from experiments.report.published import Published, find_published, load_published
-from experiments.store import read_json
-from experiments.uncertainty import Interval, by_row, replicates_interval
 
 FEW = 2048  # images; below, covariances of 2,048 features have no full rank
 
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def extra_columns(self) -> list[str]:
-        """Of `experiments.explain.COLUMNS`, those that the table was asked for."""
+        """Of `experiments.report.columns.COLUMNS`, those that the table was asked for."""
         return self.experiment.get("columns") or []
 
     @property

@@ -20,7 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from tqdm import tqdm
 
-from experiments.store import write_json
+from experiments.common.files import write_json
 from experiments.toy import networks, scenes
 from experiments.toy.train import judge_targets, to_unit
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.store import write_text
+from experiments.common.files import write_text
 
 SIZE = 128  # pixels, both sides
 

@@ -31,21 +31,31 @@ class RowsSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         # Imported here: Hydra loads its plug-ins even where it only prints help.
-        from experiments import plan, rows, runner
-        from experiments.schedules import before_rows
+        from experiments.runner import rows
+        from experiments.runner.validation import validate
 
-        before_rows(without_hydra(self.config))
+        if self.config.experiment.before is not None:
+            validate(self.config)
+            from experiments.runner.before_rows import before_rows
+
+            before_rows(without_hydra(self.config))
         overrides = rows.expand(self.config)
         jobs = {name: [*arguments, *own] for name, own in overrides.items()}
         configs = {name: self.compose(job) for name, job in jobs.items()}
         for cfg in configs.values():
-            runner.validate(cfg, getattr(self.launcher, "elsewhere", False))
-        if self.config.debug == "row":
-            for name, cfg in configs.items():
-                runner.debug_row(cfg, name)
-            return
+            validate(cfg, getattr(self.launcher, "elsewhere", False))
         if self.config.plan is not None:
-            print(plan.PLANS[self.config.plan](without_hydra(self.config), configs))
+            from experiments.runner.plan import PLANS
+
+            print(PLANS[self.config.plan](without_hydra(self.config), configs))
+            return
+        from experiments.runner.finish import conclude, report_exception
+
+        if self.config.debug == "row":
+            from experiments.runner.one_row import debug_row
+
+            for name, cfg in configs.items():
+                debug_row(cfg, name)
             return
         if hasattr(self.launcher, "submit_rows"):
             self.launcher.submit_rows(without_hydra(self.config), configs)
@@ -55,8 +65,8 @@ class RowsSweeper(Sweeper):
         for name, result in zip(jobs, results, strict=True):
             if result.status != JobStatus.COMPLETED:
                 failed[name] = result._return_value
-                runner.report_exception(name, failed[name])
-        runner.conclude(without_hydra(self.config), configs, failed)
+                report_exception(name, failed[name])
+        conclude(without_hydra(self.config), configs, failed)
 
     def compose(self, overrides: list[str]) -> DictConfig:
         cfg = self.context.config_loader.load_sweep_config(self.config, overrides)

@@ -16,15 +16,15 @@ from stable_diffusion import unet as small_unet
 
 import catome
 from catome import hooks
-from experiments import environment
 from experiments.bench import __main__ as command
 from experiments.bench import cost, gpu, operations, ragged, unets, variants
 from experiments.bench.cells import GROUPS, MEASURE, Cell, cells
 from experiments.bench.models import FINEST, twin
 from experiments.bench.summary import summary
 from experiments.bench.tables import HEADS, RATIOS, TITLES, to_markdown
-from experiments.config import ConfigError
-from experiments.timing import counted_flops
+from experiments.common import environment
+from experiments.common.errors import ConfigError
+from experiments.timing.work import counted_flops
 
 CPU = torch.device("cpu")
 

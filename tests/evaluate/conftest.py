@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from transformers import BitImageProcessor, Dinov2Config, Dinov2Model
 
-from experiments.evaluate.inception import save_random_inception
-from experiments.store import Painted, Prompt
+from experiments.metrics.inception import save_random_inception
+from experiments.painting.store import Painted, Prompt
 from experiments.toy import networks, scenes
 
 

@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.evaluate import evaluate_rows
-from experiments.store import Prompt
+from experiments.metrics.entry import evaluate_rows
+from experiments.painting.store import Prompt
 
 
 @pytest.fixture

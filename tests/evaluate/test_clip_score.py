@@ -7,10 +7,10 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
-from experiments.config import ConfigError
-from experiments.evaluate import evaluate_rows
-from experiments.evaluate.clip_score import scaled_cosines
-from experiments.evaluate.frechet import frechet_distance, gaussian
+from experiments.common.errors import ConfigError
+from experiments.metrics.clip_score import scaled_cosines
+from experiments.metrics.entry import evaluate_rows
+from experiments.metrics.frechet import frechet_distance, gaussian
 from experiments.toy import scenes
 
 

@@ -3,9 +3,9 @@ import os
 import numpy as np
 import pytest
 
-from experiments.evaluate import features
-from experiments.evaluate.features import FeatureStore
-from experiments.evaluate.hashes import hash_files, known_hashes
+from experiments.metrics import features
+from experiments.metrics.features import FeatureStore
+from experiments.metrics.hashes import hash_files, known_hashes
 
 
 def ask(folder, keys, calls, values, notes=None):
@@ -114,9 +114,9 @@ def test_unchanged_files_are_not_read_and_changed_ones_are_counted(tmp_path, mon
     assert len(set(before)) == 3
 
     read = []
-    original = hash_files.__globals__["file_sha256"]
+    original = hash_files.__globals__["image_sha256"]
     monkeypatch.setitem(
-        hash_files.__globals__, "file_sha256", lambda p: read.append(p.name) or original(p)
+        hash_files.__globals__, "image_sha256", lambda p: read.append(p.name) or original(p)
     )
     assert hash_files(names, paths, index, [], "test") == (before, 0)
     assert read == []

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from torch_fidelity import calculate_metrics
 
-from experiments.config import ConfigError
-from experiments.evaluate import evaluate_rows
-from experiments.evaluate.hashes import file_sha256
-from experiments.evaluate.inception import fid_column, load_inception, network_name, weights_column
+from experiments.common.errors import ConfigError
+from experiments.common.files import file_sha256
+from experiments.metrics.entry import evaluate_rows
+from experiments.metrics.inception import fid_column, load_inception, network_name, weights_column
 
 KID = {"kid_subset_size": 6, "kid_subsets": 8}
 
@@ -152,7 +152,7 @@ def test_features_are_extracted_once_for_all_metrics_and_rows(
         means = [np.asarray(i, np.float32).mean((0, 1)) for i in images]
         return np.tile(means, (1, 683))[:, :2048]
 
-    monkeypatch.setattr("experiments.evaluate.inception.inception_features", count)
+    monkeypatch.setattr("experiments.metrics.inception.inception_features", count)
     short = dataclasses.replace(row, row="short", prompts=row.prompts[:4], images=row.images[:4])
     copies = [np.asarray(Image.open(p)) for p in row.images]
     other = write_row(tmp_path, "other", copies)  # another painter's files with the same bytes
@@ -241,7 +241,7 @@ def test_a_weights_file_cannot_run_code(tmp_path, capsys, reckless):
 def test_a_failed_download_names_the_key(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr(
-        "experiments.evaluate.inception.FeatureExtractorInceptionV3.__init__",
+        "experiments.metrics.inception.FeatureExtractorInceptionV3.__init__",
         lambda *args, **kwargs: (_ for _ in ()).throw(OSError("no network")),
     )
     with pytest.raises(ConfigError, match=r"metrics.inception_weights=null: .*no network.*file"):

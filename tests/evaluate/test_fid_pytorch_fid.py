@@ -11,13 +11,13 @@ import torch
 from pytorch_fid import fid_score
 from pytorch_fid import inception as their_inception
 
-from experiments.config import ConfigError
-from experiments.evaluate import evaluate_rows
-from experiments.evaluate.frechet import frechet_distance, gaussian
-from experiments.evaluate.hashes import file_sha256
-from experiments.evaluate.inception_pytorch_fid import load_pytorch_fid, pytorch_fid_column
-from experiments.evaluate.statistics import read_statistics, write_statistics
-from experiments.prepare import __main__ as prepare
+from experiments import prepare
+from experiments.common.errors import ConfigError
+from experiments.common.files import file_sha256
+from experiments.metrics.entry import evaluate_rows
+from experiments.metrics.frechet import frechet_distance, gaussian
+from experiments.metrics.inception_pytorch_fid import load_pytorch_fid, pytorch_fid_column
+from experiments.metrics.statistics import read_statistics, write_statistics
 
 FILE = their_inception.FID_WEIGHTS_URL.rsplit("/", 1)[1]
 

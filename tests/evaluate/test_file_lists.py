@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from experiments.evaluate.file_list import read_file_list
+from experiments.metrics.file_list import read_file_list
 
 
 def listed(folder, names):

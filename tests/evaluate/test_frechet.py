@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
-from experiments.evaluate.frechet import frechet_distance, gaussian, of_moments, warnings
-from experiments.evaluate.statistics import Moments
+from experiments.metrics.frechet import frechet_distance, gaussian, of_moments, warnings
+from experiments.metrics.statistics import Moments
 
 
 def by_square_root(one, other):

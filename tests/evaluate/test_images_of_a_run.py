@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.evaluate import clip_model, evaluate_rows
-from experiments.evaluate.context import painted_feature_array
+from experiments.metrics import clip_model
+from experiments.metrics.context import painted_feature_array
+from experiments.metrics.entry import evaluate_rows
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def run(textured, write_row, tmp_path, scorer, monkeypatch):
     looked_at = []
     original = clip_model.image_features
     monkeypatch.setattr(
-        "experiments.evaluate.clip_model.image_features",
+        "experiments.metrics.clip_model.image_features",
         lambda clip, images: looked_at.extend(images) or original(clip, images),
     )
 

@@ -6,11 +6,11 @@ import torch
 import torchvision
 from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
 
-from experiments.config import ConfigError
-from experiments.evaluate import evaluate_rows
-from experiments.evaluate.hashes import file_sha256
-from experiments.evaluate.images import read_image, to_tensor
-from experiments.evaluate.lpips import WEIGHTS, load_lpips, lpips_column
+from experiments.common.errors import ConfigError
+from experiments.common.files import file_sha256
+from experiments.metrics.entry import evaluate_rows
+from experiments.metrics.images import read_image, to_tensor
+from experiments.metrics.lpips import WEIGHTS, load_lpips, lpips_column
 
 BUILD = {
     "alex": torchvision.models.alexnet,

@@ -3,10 +3,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from experiments.config import ROOT, ConfigError
-from experiments.evaluate.entry import METRICS
-from experiments.evaluate.settings import DEFAULTS, NAMES, check_metrics, list_images
-from experiments.evaluate.statistics import write_statistics
+from experiments.common.errors import ConfigError
+from experiments.common.paths import ROOT
+from experiments.metrics.entry import METRICS
+from experiments.metrics.settings import DEFAULTS, NAMES, check_metrics, list_images
+from experiments.metrics.statistics import write_statistics
 
 
 @pytest.mark.parametrize(

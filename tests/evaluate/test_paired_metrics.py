@@ -6,8 +6,9 @@ import torch
 from PIL import Image
 from torchmetrics.functional.image import structural_similarity_index_measure
 
-from experiments.evaluate import evaluate_rows, psnr
-from experiments.store import Prompt
+from experiments.metrics import psnr
+from experiments.metrics.entry import evaluate_rows
+from experiments.painting.store import Prompt
 
 METRICS = {"names": ["psnr", "ssim"]}
 
@@ -88,7 +89,7 @@ def test_pairs_are_compared_once_and_again_where_an_image_was_edited(
     compared = []
     original = psnr._both
     monkeypatch.setattr(
-        "experiments.evaluate.psnr._both", lambda *pair: compared.append(1) or original(*pair)
+        "experiments.metrics.psnr._both", lambda *pair: compared.append(1) or original(*pair)
     )
     baseline = write_row(tmp_path, "baseline", textured(3, 36))
     row = write_row(tmp_path, "row", textured(3, 36, contrast=50))

@@ -6,10 +6,10 @@ import torch
 import torchvision
 from torch_fidelity import calculate_metrics
 
-from experiments.config import ConfigError
-from experiments.evaluate import evaluate_rows
-from experiments.evaluate.hashes import file_sha256
-from experiments.evaluate.vgg16 import vgg16_name
+from experiments.common.errors import ConfigError
+from experiments.common.files import file_sha256
+from experiments.metrics.entry import evaluate_rows
+from experiments.metrics.vgg16 import vgg16_name
 
 
 @pytest.fixture(scope="module")

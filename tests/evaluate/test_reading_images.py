@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.evaluate.images import (
+from experiments.metrics.images import (
     Preparation,
     load_images,
     painted_preparation,

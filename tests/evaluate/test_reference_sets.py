@@ -5,11 +5,11 @@ import pytest
 from PIL import Image
 from transformers import AutoImageProcessor, Dinov2Model
 
-from experiments.config import ConfigError
-from experiments.evaluate import evaluate_rows
-from experiments.evaluate.frechet import frechet_distance, gaussian
-from experiments.evaluate.hashes import file_sha256
-from experiments.evaluate.statistics import write_statistics
+from experiments.common.errors import ConfigError
+from experiments.common.files import file_sha256
+from experiments.metrics.entry import evaluate_rows
+from experiments.metrics.frechet import frechet_distance, gaussian
+from experiments.metrics.statistics import write_statistics
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from experiments.evaluate.scores import Scores
+from experiments.metrics.scores import Scores
 
 CAPTIONS = ["=cmd()", "'quoted", '@a, "b"\nc', "<script>|", "NA", " -1", "ünïcode \\input{x}"]
 

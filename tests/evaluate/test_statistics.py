@@ -3,9 +3,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from experiments.evaluate.features import FeatureStore
-from experiments.evaluate.frechet import gaussian
-from experiments.evaluate.statistics import moments, read_statistics, write_statistics
+from experiments.metrics.features import FeatureStore
+from experiments.metrics.frechet import gaussian
+from experiments.metrics.statistics import moments, read_statistics, write_statistics
 
 
 def test_chunks_of_any_size_give_numpys_mean_and_covariance():

@@ -8,8 +8,8 @@ from commands import QUICK
 from hydra.core.global_hydra import GlobalHydra
 
 import run
-from experiments.methods import base
-from experiments.methods.none import NoMerging
+from experiments.accelerators import base
+from experiments.accelerators.none import NoMerging
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ BAD = {
     "device=cuda:x": ["device=cuda:x", "cuda:<n>"],
     "device=tpu": ["device=tpu", "auto, cpu, cuda"],
     "results=/dev/null/runs": ["/dev/null/runs"],
-    "method._target_=experiments.methods.none.Nothing": ["method._target_=", "Nothing"],
+    "method._target_=experiments.accelerators.none.Nothing": ["method._target_=", "Nothing"],
     "method._target_=collections.OrderedDict": ["method._target_=", "Method"],
     "+method.speed=9": ["method", "speed"],
     "metrics.names=[fidd]": ["metrics.names=", "fidd", "fid"],

@@ -12,7 +12,7 @@ import pytest
 from commands import QUICK, ROOT, run_command
 from PIL import Image
 
-from experiments.store import read_record
+from experiments.painting.store import read_record
 
 
 @pytest.fixture(scope="module")
@@ -384,16 +384,18 @@ def test_what_an_experiment_would_cost(ablation, results, tmp_path):
 def test_the_scheduler_without_its_pipeline_is_the_pipelines_own():
     from hydra import compose, initialize_config_dir
 
-    from experiments import pipelines
+    from experiments.models import pipelines
+    from experiments.models.schedulers import scheduler
+    from experiments.painting.identity import painter_identity
 
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         for name in ("plms", "ddim", "dpm++2m", "euler"):
             cfg = compose("config", [f"generation.scheduler={name}"])
-            pipe, alone = pipelines.load(cfg), pipelines.scheduler(cfg)
+            pipe, alone = pipelines.load(cfg), scheduler(cfg)
             assert type(alone) is type(pipe.scheduler)
             assert dict(alone.config) == dict(pipe.scheduler.config)
-            assert pipelines.painter_identity(cfg, alone, Nothing()) == (
-                pipelines.painter_identity(cfg, pipe.scheduler, Nothing())
+            assert painter_identity(cfg, alone, Nothing()) == (
+                painter_identity(cfg, pipe.scheduler, Nothing())
             )
 
 

@@ -8,7 +8,8 @@ import pytest
 from commands import ROOT
 
 from experiments import doctor, prefetch
-from experiments.config import ConfigError
+from experiments.common.errors import ConfigError
+from experiments.setup.prefetch import needed
 
 
 def run(module, *arguments, **env):
@@ -68,7 +69,7 @@ def composed():
 
 def test_what_a_coco_benchmark_needs(composed, tmp_path):
     cfg = composed("benchmark=coco2017_5k", f"data={tmp_path}")
-    found = {item.what: item for item in prefetch.needed(cfg)}
+    found = {item.what: item for item in needed(cfg)}
     assert set(found) == {
         "model", "weights inception_weights", "weights clip_model", "captions", "photographs",
     }  # fmt: skip
@@ -79,7 +80,7 @@ def test_what_a_coco_benchmark_needs(composed, tmp_path):
     (tmp_path / "coco" / "val2017").mkdir(parents=True)
     folder = ROOT / "experiments" / "toy" / "weights" / "pipeline"
     cfg = composed("benchmark=coco2017_5k", f"data={tmp_path}", f"model.path={folder}")
-    assert {item.what for item in prefetch.needed(cfg)} == (set(found) - {"model", "photographs"})
+    assert {item.what for item in needed(cfg)} == (set(found) - {"model", "photographs"})
 
 
 def test_no_network_is_one_line(tmp_path):

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from experiments.download import LEDGER, DownloadError, download, look
-from experiments.prefetch import unpack
+from experiments.setup.download import LEDGER, DownloadError, download, look
+from experiments.setup.prefetch import unpack
 
 CONTENT = bytes(range(256)) * 4000  # a megabyte
 DIGITS = hashlib.sha256(CONTENT).hexdigest()

@@ -8,12 +8,13 @@ import torch
 from commands import QUICK, ROOT, run_command
 from hydra import compose, initialize_config_dir
 
-from experiments import pipelines, timing
-from experiments.config import build_method
-from experiments.explain.attention import finest_attentions
-from experiments.explain.equivalents import equal_steps
-from experiments.explain.free_merge import FreeMerge
-from experiments.store import Prompt
+from experiments.accelerators.build import build_method
+from experiments.models import pipelines
+from experiments.painting.store import Prompt
+from experiments.runner.equivalents import equal_steps
+from experiments.timing import turns, work
+from experiments.timing.attention import finest_attentions
+from experiments.timing.free_merge import FreeMerge
 
 WANTED = "columns=[tokens,gflops,attention,limit,seconds,steps]"
 
@@ -98,25 +99,25 @@ def test_an_unknown_column_is_refused():
 def row():
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         cfg = compose("config", ["method=tome", "method.ratio=0.4", "generation.steps=2"])
-    return timing.Row("tome", cfg, build_method(cfg))
+    return turns.TimedRow("tome", cfg, build_method(cfg))
 
 
 def test_the_free_limit_does_the_same_work_less_the_merging(row):
     """Its FLOPs are the row's own: matching is a product that the counter sees."""
     pipe, prompts = pipelines.load(row.cfg), [Prompt("a red ring", 0)]
-    counted = timing.count_work(pipe, row, prompts)
-    free = timing.Row("free", row.cfg, FreeMerge(counted["kept"]))
-    without_match = timing.count_work(pipe, free, prompts)["gflops_per_image"]
+    counted = work.count_work(pipe, row, prompts)
+    free = turns.TimedRow("free", row.cfg, FreeMerge(counted["kept"]))
+    without_match = work.count_work(pipe, free, prompts)["gflops_per_image"]
     evaluations, blocks, sources, destinations, channels = 3, len(counted["kept"]), 768, 256, 32
     matching = 2 * evaluations * blocks * 2 * sources * destinations * channels / 1e9
     assert counted["gflops_per_image"] == pytest.approx(without_match + matching, rel=1e-3)
-    assert without_match < timing.count_work(pipe, plain(row), prompts)["gflops_per_image"]
+    assert without_match < work.count_work(pipe, plain(row), prompts)["gflops_per_image"]
 
 
 def plain(row):
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         cfg = compose("config", ["method=none", "generation.steps=2"])
-    return timing.Row("baseline", cfg, build_method(cfg))
+    return turns.TimedRow("baseline", cfg, build_method(cfg))
 
 
 def test_a_pipeline_is_as_before_after_the_free_limit(row):

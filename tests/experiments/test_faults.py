@@ -11,9 +11,10 @@ import pytest
 from commands import QUICK, ROOT, run_command
 from hydra import compose, initialize_config_dir
 
-from experiments import generate, pipelines
-from experiments.config import build_method
-from experiments.store import ImageStore, Prompt, is_whole_png
+from experiments.accelerators.build import build_method
+from experiments.models import pipelines
+from experiments.painting import generate, pipeline_call
+from experiments.painting.store import ImageStore, Prompt, is_whole_png
 
 ONE_ROW = [
     *QUICK, "+experiment=compare_methods", "rows=[baseline]", "stages=[generate,report]",
@@ -102,8 +103,8 @@ def test_a_folder_removed_while_it_is_filled(tmp_path, monkeypatch):
             shutil.rmtree(tmp_path / "images")
         return painted[-1]
 
-    original = pipelines.generate
-    monkeypatch.setattr(pipelines, "generate", generate_and_remove)
+    original = pipeline_call.generate
+    monkeypatch.setattr(pipeline_call, "generate", generate_and_remove)
     generate.paint(cfg, pipe, build_method(cfg), store, prompts, "row")
     assert store.missing(prompts) == prompts[:2]
     generate.paint(cfg, pipe, build_method(cfg), store, prompts, "row")

@@ -12,10 +12,12 @@ from commands import ROOT
 from omegaconf import OmegaConf
 from PIL import Image
 
-from experiments import foreign, protocols, score
-from experiments.config import ConfigError
-from experiments.evaluate import check_metrics
-from experiments.evaluate.scores import Scores
+from experiments import evaluate
+from experiments.common.errors import ConfigError
+from experiments.metrics.scores import Scores
+from experiments.metrics.settings import check_metrics
+from experiments.runner import foreign
+from experiments.settings import protocols
 from experiments.toy import scenes
 
 SCORER = "metrics.scorer=experiments/toy/weights/scorer"
@@ -116,7 +118,7 @@ def test_the_protocol_and_where_this_departs(scored):
 
 def test_the_same_images_under_several_protocols(tmp_path, textured_pairs, capsys):
     base, merged = textured_pairs
-    code = score.main([
+    code = evaluate.main([
         f"images={merged}", f"baseline={base}", "protocol=[tomesd,sada]", "names=[psnr,fd_toy]",
         SCORER, "metrics.reference_scenes=20", f"out={tmp_path / 'out'}",
         f"results={tmp_path / 'runs'}", "device=cpu",
@@ -226,7 +228,7 @@ def refused(capsys, tmp_path):
     """The command in this process: the one line with which it ends, nothing written."""
 
     def call(*arguments: str) -> str:
-        code = score.main([*arguments, f"results={tmp_path / 'runs'}", "device=cpu"])
+        code = evaluate.main([*arguments, f"results={tmp_path / 'runs'}", "device=cpu"])
         lines = capsys.readouterr().err.strip().splitlines()
         told = [line for line in lines if line.startswith("error: ")]
         assert code == 1

@@ -9,9 +9,11 @@ import torch
 from commands import ROOT
 from hydra import compose, initialize_config_dir
 
-from experiments import generate, pipelines
-from experiments.config import RowFailed, build_method
-from experiments.store import ImageStore, Prompt, read_record
+from experiments.accelerators.build import build_method
+from experiments.common.errors import RowFailed
+from experiments.models import pipelines
+from experiments.painting import generate, pipeline_call
+from experiments.painting.store import ImageStore, Prompt, read_record
 
 
 @pytest.fixture
@@ -40,14 +42,14 @@ class Row:
 @pytest.fixture
 def pipeline_that(monkeypatch):
     """Puts something between the stage and the pipeline: it is told the prompts of each call."""
-    original = pipelines.generate
+    original = pipeline_call.generate
 
     def install(before=lambda prompts: None, after=lambda prompts, images: images):
         def call(pipe, cfg, prompts):
             before(prompts)
             return after(prompts, original(pipe, cfg, prompts))
 
-        monkeypatch.setattr(pipelines, "generate", call)
+        monkeypatch.setattr(pipeline_call, "generate", call)
 
     return install
 
@@ -127,7 +129,7 @@ def test_nan_is_noticed_behind_the_decoder(row, monkeypatch):
 
     monkeypatch.setattr(row.pipe.vae, "decode", broken)
     with np.errstate(invalid="raise"):
-        lost, kept = pipelines.generate(row.pipe, row.cfg, row.prompts[:2])
+        lost, kept = pipeline_call.generate(row.pipe, row.cfg, row.prompts[:2])
     assert lost is None
     assert kept.size == (128, 128)
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from experiments.png import is_whole, read_text
+from experiments.painting.png import is_whole, read_text
 
 
 @pytest.fixture

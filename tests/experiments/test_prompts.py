@@ -5,8 +5,8 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from experiments import prompts
-from experiments.config import ConfigError
+from experiments.common.errors import ConfigError
+from experiments.painting import prompts
 
 
 def options(kind="coco", **changes):

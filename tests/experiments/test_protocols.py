@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from experiments import protocols
+from experiments.settings import protocols
 
 NAMES = ("cache_dit", "deepcache", "paper", "sada", "tomesd")
 ADDRESS = re.compile(r"https://[\w.-]+/\S+")

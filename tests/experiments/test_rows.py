@@ -7,8 +7,8 @@ import pytest
 from commands import ROOT
 from omegaconf import OmegaConf
 
-from experiments import rows
-from experiments.config import ConfigError
+from experiments.common.errors import ConfigError
+from experiments.runner import rows
 
 
 def expand(templates, **more):

@@ -8,9 +8,10 @@ from commands import ROOT
 from hydra import compose, initialize_config_dir
 from PIL import Image
 
-from experiments import generate, pipelines
-from experiments.config import build_method
-from experiments.store import ImageStore, Prompt
+from experiments.accelerators.build import build_method
+from experiments.models import pipelines
+from experiments.painting import generate
+from experiments.painting.store import ImageStore, Prompt
 
 PROMPTS = [
     Prompt(f"a large {colour} {shape} on a gray background", seed)

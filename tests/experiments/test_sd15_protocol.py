@@ -13,7 +13,7 @@ import torch
 from commands import run_command
 from PIL import Image
 
-from experiments.evaluate.inception import save_random_inception
+from experiments.metrics.inception import save_random_inception
 from experiments.toy import scenes
 
 

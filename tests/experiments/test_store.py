@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from experiments.evaluate.images import read_image
-from experiments.packed import opened
-from experiments.store import ImageStore, Prompt, differing_keys, read_record, write_atomically
+from experiments.common.files import write_atomically
+from experiments.metrics.images import read_image
+from experiments.painting.packed import opened
+from experiments.painting.store import ImageStore, Prompt, differing_keys, read_record
 
 
 @pytest.fixture

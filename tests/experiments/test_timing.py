@@ -11,9 +11,11 @@ from commands import QUICK, ROOT, run_command
 from diffusers.models.attention import BasicTransformerBlock
 from hydra import compose, initialize_config_dir
 
-from experiments import pipelines, timing
-from experiments.config import build_method
-from experiments.store import Prompt
+from experiments.accelerators.build import build_method
+from experiments.models import pipelines
+from experiments.painting import pipeline_call
+from experiments.painting.store import Prompt
+from experiments.timing import batches, memory, turns, work
 
 
 def block_flops(tokens: int, width: int, context: int, context_width: int) -> int:
@@ -31,7 +33,7 @@ def test_flops_of_a_block_equal_hand_arithmetic(backend):
     torch.manual_seed(0)
     block = BasicTransformerBlock(32, 4, 8, cross_attention_dim=24, activation_fn="geglu").eval()
     x, context = torch.randn(2, 64, 32), torch.randn(2, 10, 24)
-    with torch.no_grad(), pipelines.attention_backend(backend), timing.counted_flops() as counter:
+    with torch.no_grad(), pipeline_call.attention_backend(backend), work.counted_flops() as counter:
         block(x, encoder_hidden_states=context)
     assert counter.get_total_flops() == 2 * block_flops(64, 32, 10, 24)
 
@@ -40,7 +42,7 @@ def kernels(backend: str) -> set[str]:
     q = torch.randn(1, 2, 64, 8)
     with (
         torch.no_grad(),
-        pipelines.attention_backend(backend),
+        pipeline_call.attention_backend(backend),
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile,
     ):
         F.scaled_dot_product_attention(q, q, q)
@@ -55,16 +57,16 @@ def test_the_choice_of_attention_backend_takes_effect():
 
 
 def test_peak_memory_is_of_the_present_generation():
-    timing.reset_peak_memory(cuda=False)
-    before = timing.peak_memory_gb(cuda=False)
+    memory.reset_peak_memory(cuda=False)
+    before = memory.peak_memory_gb(cuda=False)
     if before is None:
         pytest.skip("needs /proc (Linux)")
     block = torch.ones(2**26)  # 256 MiB
-    high = timing.peak_memory_gb(cuda=False)
+    high = memory.peak_memory_gb(cuda=False)
     assert high - before > 0.2
     del block
-    timing.reset_peak_memory(cuda=False)
-    assert timing.peak_memory_gb(cuda=False) < high - 0.2
+    memory.reset_peak_memory(cuda=False)
+    assert memory.peak_memory_gb(cuda=False) < high - 0.2
 
 
 def test_rows_are_compared_with_the_row_they_name(tmp_path):
@@ -102,8 +104,8 @@ def test_the_largest_batch_is_found_by_doubling(monkeypatch):
         if len(prompts) > 11:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(pipelines, "generate", generate)
+    monkeypatch.setattr(pipeline_call, "generate", generate)
     monkeypatch.setattr(pipelines, "load", lambda cfg: None)
-    row = timing.Row("baseline", cfg, build_method(cfg))
-    assert timing.batch_of(row, [Prompt("a", 0), Prompt("b", 1)]) == 8
+    row = turns.TimedRow("baseline", cfg, build_method(cfg))
+    assert batches.batch_of(row, [Prompt("a", 0), Prompt("b", 1)]) == 8
     assert tried == [(2, 2), (4, 2), (8, 2), (16, 2)]

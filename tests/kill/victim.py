@@ -21,10 +21,11 @@ from hydra import compose, initialize_config_dir  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from experiments import rows as expand  # noqa: E402
-from experiments import runner  # noqa: E402
-from experiments.evaluate.features import FeatureStore  # noqa: E402
-from experiments.store import ImageStore  # noqa: E402
+from experiments.metrics.features import FeatureStore  # noqa: E402
+from experiments.painting.store import ImageStore  # noqa: E402
+from experiments.runner import finish  # noqa: E402
+from experiments.runner import rows as expand  # noqa: E402
+from experiments.runner.one_row import run_row  # noqa: E402
 
 OVERRIDES = [
     "+experiment=compare_methods", "rows=[baseline,ca_tome]", "prompts.limit=3",
@@ -77,8 +78,8 @@ def experiment(results, store):
         names = expand.expand(whole)
         configs = {name: compose("config", [*overrides, *own]) for name, own in names.items()}
     for cfg in configs.values():
-        runner.run_row(cfg)
-    runner.finish(whole, configs, {})
+        run_row(cfg)
+    finish.finish(whole, configs, {})
 
 
 def child(request, answer):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from commands import QUICK, run_command
 
-from experiments.observe.pair_overlap import by_distance, jaccard
-from experiments.observe.panels import short_names
+from experiments.analysis.pair_overlap import by_distance, jaccard
+from experiments.analysis.panels import short_names
 
 
 def test_jaccard_of_sets_of_pairs_by_hand():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.prepare.__main__ import main
+from experiments.prepare import main
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import zipfile
 import pytest
 from prepare_sets import photograph, write_folder, write_tar
 
-from experiments.prepare.__main__ import CROPS, FILTERS
-from experiments.prepare.sources import SUFFIXES
+from experiments.prepare import CROPS, FILTERS
+from experiments.setup.sources import SUFFIXES
 
 BAD = {
     "imagenet22k": ["imagenet22k: must be one of imagenet, coco"],
@@ -43,7 +43,7 @@ def test_settings(command, arguments, tmp_path, monkeypatch):
 
 
 def test_same_choices_as_the_metrics():
-    from experiments.evaluate import settings
+    from experiments.metrics import settings
 
     assert CROPS == settings.CROPS
     assert set(FILTERS) == set(settings.FILTERS)
@@ -112,7 +112,7 @@ def test_archives_that_are_none_or_cut_off(tmp_path, refused):
 
 def refused_after_start(tmp_path) -> str:
     """The archive lists well; its member does not read well."""
-    from experiments.prepare.sources import PrepareError, open_source
+    from experiments.setup.sources import PrepareError, open_source
 
     with (
         open_source("src", tmp_path / "spoiled.zip") as source,

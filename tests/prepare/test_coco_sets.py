@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from prepare_sets import photograph, write_captions, write_folder, write_tar
 
-from experiments.prepare import coco
-from experiments.prepare.sources import PrepareError
+from experiments.setup import coco
+from experiments.setup.sources import PrepareError
 
 NAMES = [f"{i:012d}.jpg" for i in (724, 139, 285, 632)]
 SMALL = ("split=2017", "expect=4", "size=16")

@@ -18,9 +18,9 @@ from prepare_sets import (
     write_tar,
 )
 
-from experiments.prepare.imagenet import check_counts
-from experiments.prepare.sources import PrepareError
-from experiments.prepare.write import read_list
+from experiments.setup.imagenet import check_counts
+from experiments.setup.sources import PrepareError
+from experiments.setup.write import read_list
 
 COUNT = 21
 SMALL = ("classes=3", "per_class=5", "size=16")
@@ -82,7 +82,7 @@ def test_the_lists_of_checksums(from_folders):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(": OK") == 15
-    from experiments.evaluate.file_list import read_file_list
+    from experiments.metrics.file_list import read_file_list
 
     read = read_file_list(out / "files.txt")  # as metrics.reference does
     assert read.names == list(listed)

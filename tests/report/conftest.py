@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.evaluate.scores import Scores
-from experiments.store import Painted, Prompt
+from experiments.metrics.scores import Scores
+from experiments.painting.store import Painted, Prompt
 
 COLUMNS = {
     "fd_toy": ("FD (toy features)", "lower"),

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.evaluate.csv_cells import escape_cell, restore_cell
+from experiments.metrics.csv_cells import escape_cell, restore_cell
 from experiments.report.escape import latex, markdown, one_line
 
 ANY = st.text() | st.text(alphabet="\\{}$&#%_^~<>|\"'`?!=+-@ \n\ta", max_size=30)

@@ -16,9 +16,11 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from experiments import cite, export
-from experiments.config import ConfigError
-from experiments.evaluate.scores import Scores
-from experiments.report import write_report
+from experiments.common.errors import ConfigError
+from experiments.metrics.scores import Scores
+from experiments.report import citations
+from experiments.report.archive import anonymise, cleaned
+from experiments.report.entry import write_report
 from experiments.report.run_folder import read_run
 
 SECRET, COMMIT = "dr-jane-roe", "5eedc0ffee17"
@@ -99,7 +101,7 @@ def test_an_anonymous_archive_tells_nobody(run, tmp_path):
 def test_what_cannot_be_cleaned_fails(tmp_path):
     (tmp_path / "plot.pdf").write_bytes(b"%PDF made by dr-jane-roe on her machine")
     with pytest.raises(ConfigError, match=r"anonymous=true: plot\.pdf still holds 'dr-jane-roe'"):
-        export.anonymise(tmp_path, [SECRET])
+        anonymise(tmp_path, [SECRET])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_what_cannot_be_cleaned_fails(tmp_path):
     ],
 )
 def test_paths_are_cut_and_nothing_else(text, expected):
-    assert export.cleaned(text, []) == expected
+    assert cleaned(text, []) == expected
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_paths_are_cut_and_nothing_else(text, expected):
     [
         (["run=nowhere"], "run=nowhere: must be the folder of an experiment's run"),
         ([], "run=null: must be the folder"),
-        (["rnu=x"], "rnu=x: the keys are run, out"),
+        (["rnu=x"], "rnu=x: unknown key; known are run, out"),
     ],
 )
 def test_bad_arguments_end_in_one_line(arguments, message):
@@ -133,7 +135,7 @@ def test_bad_arguments_end_in_one_line(arguments, message):
 
 
 def test_citing_refuses_unknown_keys():
-    with pytest.raises(ConfigError, match="runs=x: the only key is run"):
+    with pytest.raises(ConfigError, match="runs=x: unknown key; known are run"):
         cite.cite(["runs=x"])
 
 
@@ -170,19 +172,19 @@ def test_a_run_is_cited(run):
 
 
 def test_every_reference_is_a_whole_entry_and_in_use():
-    entries = cite.references()
+    entries = citations.references()
     for key, entry in entries.items():
         assert entry.count("{") == entry.count("}"), key
         for field in ("title", "author", "year"):
             assert re.search(rf"^  {field} = {{", entry, re.MULTILINE), (key, field)
-    used = {*cite.PAINTED, *cite.SCHEDULERS.values(), *cite.PROMPTS.values()}
-    used |= set(cite.PRC_NETWORKS.values())
-    used |= {key for keys in cite.METRICS.values() for key in keys}
+    used = {*citations.PAINTED, *citations.SCHEDULERS.values(), *citations.PROMPTS.values()}
+    used |= set(citations.PRC_NETWORKS.values())
+    used |= {key for keys in citations.METRICS.values() for key in keys}
     used |= {"bolya2023tome", "bolya2023tomesd", "saghatchian2025catome", "ho2022guidance"}
     assert used == set(entries)
 
 
 def test_every_metric_is_cited_or_needs_none():
-    from experiments.evaluate.entry import METRICS
+    from experiments.metrics.entry import METRICS
 
-    assert set(METRICS) - set(cite.METRICS) == {"psnr"}
+    assert set(METRICS) - set(citations.METRICS) == {"psnr"}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.report import write_report
 from experiments.report.charts import pareto_front
+from experiments.report.entry import write_report
 from experiments.report.pictures import data_uri, pictures_of
 from experiments.report.run_folder import read_run
 

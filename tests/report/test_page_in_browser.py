@@ -8,7 +8,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from experiments.report import write_report
+from experiments.report.entry import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

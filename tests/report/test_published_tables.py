@@ -3,7 +3,7 @@ import math
 import pytest
 
 import catome
-from experiments.config import ConfigError
+from experiments.common.errors import ConfigError
 from experiments.report.published import (
     PAPER,
     baseline_noise,

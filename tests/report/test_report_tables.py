@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.report import write_report
 from experiments.report.card import card_of
+from experiments.report.entry import write_report
 from experiments.report.formats import to_csv, to_latex, to_markdown
 from experiments.report.notes import notes_of
 from experiments.report.run_folder import read_run

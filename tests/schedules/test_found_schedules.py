@@ -11,11 +11,11 @@ from commands import QUICK, run_command
 from diffusers.models.attention import BasicTransformerBlock
 
 import catome
-from experiments.config import evaluations_of
-from experiments.methods.token_merging import TokenMergingMethod, parse_refresh
-from experiments.schedules.cost import Tap, block_costs
-from experiments.schedules.file import read_schedule, write_schedule
-from experiments.schedules.search import best_checkpoints, cost_of, random_checkpoints
+from experiments.accelerators.schedule_file import read_schedule, write_schedule
+from experiments.accelerators.token_merging import TokenMergingMethod, parse_refresh
+from experiments.analysis.reuse_cost import Tap, block_costs
+from experiments.analysis.search import best_checkpoints, cost_of, random_checkpoints
+from experiments.models.evaluations import evaluations_of
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -119,7 +119,7 @@ def test_a_found_list_warns_at_another_number_of_evaluations(tmp_path):
 @pytest.mark.parametrize("scheduler", ["plms", "ddim", "dpm++2m", "euler"])
 @pytest.mark.parametrize("steps", [1, 2, 20, 50])
 def test_evaluations_are_the_schedulers_own(scheduler, steps):
-    from experiments.pipelines import SCHEDULER_CLASSES
+    from experiments.models.schedulers import SCHEDULER_CLASSES
 
     kind, options = SCHEDULER_CLASSES[scheduler]
     made = kind(**options)

@@ -3,7 +3,7 @@
 import time
 from contextlib import contextmanager
 
-from experiments.methods.base import Method
+from experiments.accelerators.base import Method
 
 
 class Slow(Method):

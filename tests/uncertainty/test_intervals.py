@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.uncertainty import (
+from experiments.common.uncertainty import (
     bootstrap_means,
     by_row,
     images_needed,

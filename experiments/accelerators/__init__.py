@@ -1,0 +1,1 @@
+"""What makes a pipeline faster: one accelerator a file, behind one contract."""

@@ -1,0 +1,1 @@
+"""Why merging works: observations of the baseline, and schedules found from a trace."""

@@ -1,0 +1,1 @@
+"""Metrics of images: one a file behind one entry point, features computed once and kept."""

@@ -1,0 +1,1 @@
+"""Diffusers pipelines as a configuration names them: loading, schedulers, devices, identity."""

@@ -1,1 +1,0 @@
-"""Reference sets: photographs chosen by a rule, cropped and resized once, with checksums."""

@@ -1,0 +1,1 @@
+"""An experiment from its rows to its report: each stage, alone or all, over the run folder."""

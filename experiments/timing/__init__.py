@@ -1,0 +1,1 @@
+"""Seconds, work and memory of generations: turns, stopwatch, counted operations."""
