@@ -130,7 +130,7 @@ def test_debug_row(results):
 
 
 MINE = '''
-from experiments.methods.base import Method
+from experiments.accelerators.base import Method
 
 
 class Mine(Method):
