@@ -8,7 +8,6 @@ compiled by the frame, so that a compiled block stays one graph (`fullgraph=True
 
 import weakref
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,20 +16,24 @@ from .matching import destination_tokens, match_blindly, match_images, pattern_g
 from .merge_map import MergeMap
 from .recorder import Record
 from .selection import Threshold
-
-if TYPE_CHECKING:
-    from .patch import Handle
+from .state import State
 
 
 class Evaluation:
     """The hook of the U-Net."""
 
-    def __init__(self, handle: "Handle"):
-        self.handle = handle
+    def __init__(self, state: State, blocks: list["Block"]):
+        self.state = state
+        self.blocks = blocks
 
     @torch.compiler.disable
     def begin(self, unet: nn.Module, args: tuple, kwargs: dict) -> None:
-        self.handle.begin_evaluation(kwargs["timestep"] if "timestep" in kwargs else args[1])
+        forget = self.state.begin_evaluation(
+            kwargs["timestep"] if "timestep" in kwargs else args[1]
+        )
+        if forget:
+            for block in self.blocks:
+                block.clear()
 
 
 class Grid:
@@ -94,15 +97,15 @@ def _new_merging(original: type[nn.Module]) -> nn.Module:
 class Block:
     """The hooks of one BasicTransformerBlock and the match it holds."""
 
-    def __init__(self, handle: "Handle", name: str, block: nn.Module):
-        self.handle = handle
+    def __init__(self, state: State, name: str, block: nn.Module):
+        self.state = state
         self.name = name
         self.grid = None
         self.inside = False  # a module is called from its own hook
         self.output = None  # what that made
         self.clear()
         self.hooks = [block.register_forward_pre_hook(self.enter, with_kwargs=True)]
-        for merged in handle.method.merge:
+        for merged in state.method.merge:
             module = getattr(block, merged)
             if module is not None:  # blocks without cross-attention have no attn2
                 self.hooks += [
@@ -120,10 +123,10 @@ class Block:
     def enter(self, block: nn.Module, args: tuple, kwargs: dict) -> None:
         """Choose the match for this evaluation: the one held, or a new one."""
         x = _hidden_states(args, kwargs)
-        handle, method, best, matched = self.handle, self.handle.method, None, False
+        state, method, best, matched = self.state, self.state.method, None, False
         if not method.select.merges_nothing:
             shape = (len(x), *self.grid)
-            matched = self.held_for != shape or method.matches_at(handle.clock.step, self.name)
+            matched = self.held_for != shape or method.matches_at(state.clock.step, self.name)
             if matched:
                 self.held, best = self._match(x)
                 self.held_for = shape
@@ -131,9 +134,9 @@ class Block:
                 self.held = tuple(one.to(x.device) for one in self.held)
         merges = self.held is not None and any(one.count for one in self.held)
         self.maps = self.held if merges else None
-        handle.matched |= matched
-        if handle.recorder is not None:
-            self._record(handle, x, matched, best)
+        state.matched |= matched
+        if state.recorder is not None:
+            self._record(state, x, matched, best)
 
     def shorten(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """Merge the tokens given to a module."""
@@ -178,8 +181,8 @@ class Block:
         return torch.stack(outputs, dim=1).flatten(0, 1)  # row i shows image i % images
 
     def _match(self, x: Tensor) -> tuple[tuple[MergeMap, ...] | None, Tensor | None]:
-        method = self.handle.method
-        generator = pattern_generator(method.seed, self.handle.clock.step, self.name)
+        method = self.state.method
+        generator = pattern_generator(method.seed, self.state.clock.step, self.name)
         drawn = generator if method.destinations == "random" else None
         destinations = destination_tokens(*self.grid, method.stride, drawn)
         if len(destinations) == 0:  # the grid is smaller than a cell
@@ -189,25 +192,25 @@ class Block:
             blind = match_blindly(x, destinations, method.select, width, method.pairing, generator)
             return (blind,), None
         adaptive = isinstance(method.select, Threshold) and method.count == "image"
-        images = self.handle.images(len(x)) if adaptive else 1
+        images = self.state.images(len(x)) if adaptive else 1
         return match_images(x, destinations, method.select, images, self.grid, method.window)
 
-    def _record(self, handle: "Handle", x: Tensor, matched: bool, best: Tensor | None) -> None:
-        (height, width), stride = self.grid, handle.method.stride
+    def _record(self, state: State, x: Tensor, matched: bool, best: Tensor | None) -> None:
+        (height, width), stride = self.grid, state.method.stride
         cells = (height // stride) * (width // stride)
         similarities = pairs = None
-        if best is not None and handle.recorder.similarities:
+        if best is not None and state.recorder.similarities:
             similarities = best.cpu()
-        if matched and self.held is not None and handle.recorder.pairs:
+        if matched and self.held is not None and state.recorder.pairs:
             pairs = torch.stack([one.assignment for one in self.held], dim=1).flatten(0, 1)
             pairs = pairs.to("cpu", torch.int32)
         kept = (x.shape[1],) * len(x)
         if self.maps is not None:
             kept = tuple(one.length for one in self.maps) * (len(x) // len(self.maps))
-        handle.recorder.add(
+        state.recorder.add(
             Record(
-                generation=handle.clock.generation,
-                step=handle.clock.step,
+                generation=state.clock.generation,
+                step=state.clock.step,
                 block=self.name,
                 matched=matched,
                 grid=self.grid,

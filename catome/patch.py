@@ -6,10 +6,9 @@ for torch.compile (`OwnClass`). All state lives in the hooks' objects, which are
 U-Net's modules: a deep copy of a pipeline or U-Net gets its own clock and matches.
 """
 
-import weakref
 from typing import Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from .checks import is_integer, require
 from .clock import Clock
@@ -17,6 +16,7 @@ from .method import TokenMerging
 from .recorder import Record, Recorder
 from .schedule import ByBlock
 from .selection import Threshold
+from .state import Reference, State
 
 ATTRIBUTE = "_catome_handle"
 
@@ -124,23 +124,37 @@ class Handle:
     ):
         from .hooks import Block, Evaluation, Grid  # seconds, unless Diffusers was imported
 
-        self.method = method
-        self.clock = Clock()
-        self.recorder = recorder
-        self.matched = False
-        self._told_copies = copies
-        self._pipeline = _Reference(pipeline)
-        self._unet = _Reference(unet)
+        self._state = State(pipeline, method, copies, recorder)
+        self._unet = Reference(unet)
         self._blocks = []
-        self._hooks = [unet.register_forward_pre_hook(Evaluation(self).begin, with_kwargs=True)]
+        evaluation = Evaluation(self._state, self._blocks)
+        self._hooks = [unet.register_forward_pre_hook(evaluation.begin, with_kwargs=True)]
         setattr(unet, ATTRIBUTE, self)
         names = _block_names(unet, transformers)
         for transformer in transformers:
-            blocks = [Block(self, names[module], module) for module in _blocks_of(transformer)]
+            blocks = [
+                Block(self._state, names[module], module) for module in _blocks_of(transformer)
+            ]
             self._blocks += blocks
             grid = Grid(blocks)
             self._hooks += [transformer.register_forward_pre_hook(grid.read, with_kwargs=True)]
             self._hooks += [hook for block in blocks for hook in block.hooks]
+
+    @property
+    def method(self) -> TokenMerging:
+        return self._state.method
+
+    @property
+    def clock(self) -> Clock:
+        return self._state.clock
+
+    @property
+    def recorder(self) -> Recorder | None:
+        return self._state.recorder
+
+    @property
+    def matched(self) -> bool:
+        return self._state.matched
 
     @property
     def blocks(self) -> list[str]:
@@ -178,45 +192,6 @@ class Handle:
 
     def __exit__(self, *exception) -> None:
         self.remove()
-
-    def images(self, rows: int) -> int:
-        """How many images the rows of a batch belong to."""
-        copies = self._told_copies
-        if copies is None:
-            # Pipelines know whether they guide once they were called, and may stop midway.
-            guides = getattr(self._pipeline(), "do_classifier_free_guidance", False)
-            copies = 2 if guides and rows % 2 == 0 else 1
-        if rows % copies:
-            raise ValueError(f"copies={copies}: the U-Net was given {rows} rows, not a multiple")
-        return rows // copies
-
-    def begin_evaluation(self, timestep: Tensor | float) -> None:
-        """What the U-Net's hook does before each evaluation."""
-        scheduler = getattr(self._pipeline(), "scheduler", None)
-        if self.clock.tick(timestep, scheduler) and self.method.cache == "fresh":
-            self.clear()
-        self.matched = False
-
-
-class _Reference:
-    """A weak reference that follows deep copies and does not survive pickling.
-
-    The U-Net must not own its pipeline. If both are copied, the copy refers to the copy; if the
-    U-Net is copied alone, the copy refers to nothing and is a bare U-Net.
-    """
-
-    def __init__(self, target: object | None = None):
-        self._target = None if target is None else weakref.ref(target)
-
-    def __call__(self) -> object | None:
-        return None if self._target is None else self._target()
-
-    def __deepcopy__(self, memo: dict) -> "_Reference":
-        target = self()
-        return _Reference(None if target is None else memo.get(id(target)))
-
-    def __reduce__(self) -> tuple:
-        return _Reference, ()
 
 
 def _parts(model: object) -> tuple[object | None, nn.Module]:
