@@ -8,29 +8,38 @@ compiled by the frame, so that a compiled block stays one graph (`fullgraph=True
 
 import weakref
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from .matching import destination_tokens, match_blindly, match_images, pattern_generator
 from .merge_map import MergeMap
+from .method import TokenMerging
 from .recorder import Record
-from .selection import Threshold
-
-if TYPE_CHECKING:
-    from .patch import Handle
+from .state import State, counts_by_image
 
 
 class Evaluation:
     """The hook of the U-Net."""
 
-    def __init__(self, handle: "Handle"):
-        self.handle = handle
+    def __init__(self, state: State, blocks: list["Block"]):
+        self.state = state
+        self.blocks = blocks
 
     @torch.compiler.disable
     def begin(self, unet: nn.Module, args: tuple, kwargs: dict) -> None:
-        self.handle.begin_evaluation(kwargs["timestep"] if "timestep" in kwargs else args[1])
+        refuse_tracing()
+        sample = kwargs["sample"] if "sample" in kwargs else args[0]
+        timestep = kwargs["timestep"] if "timestep" in kwargs else args[1]
+        refuse_masks(self.state.method, kwargs.get("cross_attention_kwargs"))
+        if self.state.begin_evaluation(sample, timestep):
+            for block in self.blocks:
+                block.clear()
+
+    @torch.compiler.disable
+    def end(self, unet: nn.Module, args: tuple, output: tuple) -> None:
+        if torch.is_grad_enabled():
+            self.state.end_evaluation(output[0])
 
 
 class Grid:
@@ -94,15 +103,15 @@ def _new_merging(original: type[nn.Module]) -> nn.Module:
 class Block:
     """The hooks of one BasicTransformerBlock and the match it holds."""
 
-    def __init__(self, handle: "Handle", name: str, block: nn.Module):
-        self.handle = handle
+    def __init__(self, state: State, name: str, block: nn.Module):
+        self.state = state
         self.name = name
         self.grid = None
         self.inside = False  # a module is called from its own hook
-        self.output = None  # what that made
+        self.outputs = []  # what that made
         self.clear()
         self.hooks = [block.register_forward_pre_hook(self.enter, with_kwargs=True)]
-        for merged in handle.method.merge:
+        for merged in state.method.merge:
             module = getattr(block, merged)
             if module is not None:  # blocks without cross-attention have no attn2
                 self.hooks += [
@@ -112,28 +121,35 @@ class Block:
                 ]
 
     def clear(self) -> None:
-        self.held = None  # the last match, see `match_images`
-        self.held_for = None  # the grid and batch it was made for
+        self.held = {}  # {rows, height, width, part of the step: its last match}
         self.maps = None  # the match in use; None leaves the tokens alone
 
     @torch.compiler.disable
     def enter(self, block: nn.Module, args: tuple, kwargs: dict) -> None:
         """Choose the match for this evaluation: the one held, or a new one."""
         x = _hidden_states(args, kwargs)
-        handle, method, best, matched = self.handle, self.handle.method, None, False
+        state, method, best, matched = self.state, self.state.method, None, False
+        used = state.recomputed(x)
+        if used is not None:
+            self.maps = used[self.name]
+            return
+        refuse_chunks(method, block)
+        held = None
         if not method.select.merges_nothing:
-            shape = (len(x), *self.grid)
-            matched = self.held_for != shape or method.matches_at(handle.clock.step, self.name)
+            place = (len(x), *self.grid, state.part)
+            matched = place not in self.held or method.matches_at(state.clock.step, self.name)
             if matched:
-                self.held, best = self._match(x)
-                self.held_for = shape
-            elif self.held is not None and self.held[0].device != x.device:
-                self.held = tuple(one.to(x.device) for one in self.held)
-        merges = self.held is not None and any(one.count for one in self.held)
-        self.maps = self.held if merges else None
-        handle.matched |= matched
-        if handle.recorder is not None:
-            self._record(handle, x, matched, best)
+                held, best = self._match(x)
+            else:
+                held = self.held[place]
+                if held is not None and held[0].device != x.device:
+                    held = tuple(one.to(x.device) for one in held)
+            self.held[place] = held
+        merges = held is not None and any(one.count for one in held)
+        self.maps = state.used[self.name] = held if merges else None
+        state.matched |= matched
+        if state.recorder is not None:
+            self._record(x, held, matched, best)
 
     def shorten(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """Merge the tokens given to a module."""
@@ -142,44 +158,45 @@ class Block:
         if kwargs.get("attention_mask") is not None and kwargs.get("encoder_hidden_states") is None:
             raise ValueError("attention_mask: must be None where self-attention merges tokens")
         if len(self.maps) > 1:
-            self.output = self._image_by_image(module, args, kwargs)
-            # The module itself still runs: on one token.
-            first = _rows(args, kwargs, len(_hidden_states(args, kwargs)), slice(0, 1))
-            return _with_hidden_states(*first, _hidden_states(*first)[:, :1])
-        x = self.maps[0].merge(_hidden_states(args, kwargs))
+            args, kwargs = self._all_but_the_last(module, args, kwargs)
+        x = self.maps[-1].merge(_hidden_states(args, kwargs))
         return _with_hidden_states(args, kwargs, x)
 
     def restore(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
         """Give every merged token its destination's output."""
         if self.maps is None or self.inside:
             return output
+        output = self.maps[-1].unmerge(output)
         if len(self.maps) > 1:
-            output, self.output = self.output, None
-            return output
-        return self.maps[0].unmerge(output)
+            outputs, self.outputs = [*self.outputs, output], []
+            output = torch.stack(outputs, dim=1).flatten(0, 1)  # row i shows image i % images
+        return output
 
-    def _image_by_image(self, module: nn.Module, args: tuple, kwargs: dict) -> Tensor:
-        """A module's output where images keep different numbers of tokens.
+    def _all_but_the_last(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Call a module for each image but the last where they keep different numbers of tokens,
+        and return its arguments for the last.
 
         Each image by itself, so that kernels see its own length and its result is the same to the
         bit whatever the other images are; padding to the longest would be slower too.
         """
         batch, images = len(_hidden_states(args, kwargs)), len(self.maps)
-        outputs = []
-        self.inside = True
+        self.outputs, self.inside = [], True
         try:
-            for i, own in enumerate(self.maps):
-                part = _rows(args, kwargs, batch, slice(i, None, images))
+            for i, own in enumerate(self.maps[:-1]):
+                part = _rows((args, kwargs), batch, slice(i, None, images))
                 short = own.merge(_hidden_states(*part))
                 part_args, part_kwargs = _with_hidden_states(*part, short)
-                outputs.append(own.unmerge(module(*part_args, **part_kwargs)))
+                self.outputs.append(own.unmerge(module(*part_args, **part_kwargs)))
         finally:
             self.inside = False
-        return torch.stack(outputs, dim=1).flatten(0, 1)  # row i shows image i % images
+        return _rows((args, kwargs), batch, slice(images - 1, None, images))
 
+    # A match made while sampling in inference mode may be used, and saved, by training.
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def _match(self, x: Tensor) -> tuple[tuple[MergeMap, ...] | None, Tensor | None]:
-        method = self.handle.method
-        generator = pattern_generator(method.seed, self.handle.clock.step, self.name)
+        method = self.state.method
+        generator = pattern_generator(method.seed, self.state.clock.step, self.name)
         drawn = generator if method.destinations == "random" else None
         destinations = destination_tokens(*self.grid, method.stride, drawn)
         if len(destinations) == 0:  # the grid is smaller than a cell
@@ -188,26 +205,32 @@ class Block:
             width = self.grid[1]
             blind = match_blindly(x, destinations, method.select, width, method.pairing, generator)
             return (blind,), None
-        adaptive = isinstance(method.select, Threshold) and method.count == "image"
-        images = self.handle.images(len(x)) if adaptive else 1
+        images = len(x) // self.state.copies if counts_by_image(method) else 1
         return match_images(x, destinations, method.select, images, self.grid, method.window)
 
-    def _record(self, handle: "Handle", x: Tensor, matched: bool, best: Tensor | None) -> None:
-        (height, width), stride = self.grid, handle.method.stride
+    def _record(
+        self,
+        x: Tensor,
+        held: tuple[MergeMap, ...] | None,
+        matched: bool,
+        best: Tensor | None,
+    ) -> None:
+        state = self.state
+        (height, width), stride = self.grid, state.method.stride
         cells = (height // stride) * (width // stride)
         similarities = pairs = None
-        if best is not None and handle.recorder.similarities:
+        if best is not None and state.recorder.similarities:
             similarities = best.cpu()
-        if matched and self.held is not None and handle.recorder.pairs:
-            pairs = torch.stack([one.assignment for one in self.held], dim=1).flatten(0, 1)
+        if matched and held is not None and state.recorder.pairs:
+            pairs = torch.stack([one.assignment for one in held], dim=1).flatten(0, 1)
             pairs = pairs.to("cpu", torch.int32)
         kept = (x.shape[1],) * len(x)
         if self.maps is not None:
             kept = tuple(one.length for one in self.maps) * (len(x) // len(self.maps))
-        handle.recorder.add(
+        state.recorder.add(
             Record(
-                generation=handle.clock.generation,
-                step=handle.clock.step,
+                generation=state.clock.generation,
+                step=state.clock.step,
                 block=self.name,
                 matched=matched,
                 grid=self.grid,
@@ -228,11 +251,40 @@ def _with_hidden_states(args: tuple, kwargs: dict, x: Tensor) -> tuple[tuple, di
     return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": x})
 
 
-def _rows(args: tuple, kwargs: dict, batch: int, rows: slice) -> tuple[tuple, dict]:
-    """Arguments of a module for some rows of its batch."""
+def _rows(given: object, batch: int, rows: slice) -> object:
+    """Arguments of a module for some rows of its batch, however they are nested."""
+    if isinstance(given, Tensor):
+        return given[rows] if given.ndim > 0 and len(given) == batch else given
+    if isinstance(given, dict):
+        return type(given)((key, _rows(value, batch, rows)) for key, value in given.items())
+    if isinstance(given, (tuple, list)):
+        own = [_rows(value, batch, rows) for value in given]
+        return type(given)(*own) if hasattr(given, "_fields") else type(given)(own)
+    return given
 
-    def own(value: object) -> object:
-        whole = isinstance(value, Tensor) and value.ndim > 0 and len(value) == batch
-        return value[rows] if whole else value
 
-    return tuple(map(own, args)), {key: own(value) for key, value in kwargs.items()}
+def refuse_tracing() -> None:
+    """Raise where a graph would keep this evaluation's match for all others."""
+    exporting = getattr(torch.compiler, "is_exporting", None)  # torch 2.7
+    for traced, by in (
+        (torch.jit.is_tracing(), "torch.jit.trace"),
+        (exporting is not None and exporting(), "torch.export"),
+    ):
+        if traced:
+            raise RuntimeError(f"{by}: cannot hold token merging; catome.remove it before")
+
+
+def refuse_masks(method: TokenMerging, attention: dict | None) -> None:
+    """Raise where cross-attention would lay masks over a shortened sequence."""
+    given = attention is not None and attention.get("ip_adapter_masks") is not None
+    if given and "attn2" in method.merge:
+        raise ValueError("merge: must be without 'attn2' where ip_adapter_masks are given")
+
+
+def refuse_chunks(method: TokenMerging, block: nn.Module) -> None:
+    """Raise where a block hands its feed-forward parts of a sequence."""
+    if "ff" in method.merge and block._chunk_size is not None:
+        raise ValueError(
+            "merge: must be without 'ff' with enable_forward_chunking; "
+            "disable_forward_chunking, or merge other modules"
+        )

@@ -6,17 +6,17 @@ for torch.compile (`OwnClass`). All state lives in the hooks' objects, which are
 U-Net's modules: a deep copy of a pipeline or U-Net gets its own clock and matches.
 """
 
-import weakref
 from typing import Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from .checks import is_integer, require
 from .clock import Clock
 from .method import TokenMerging
+from .pipelines import NO_ROWS, ROWS, class_that_runs
 from .recorder import Record, Recorder
 from .schedule import ByBlock
-from .selection import Threshold
+from .state import Link, Reference, State, counts_by_image
 
 ATTRIBUTE = "_catome_handle"
 
@@ -63,22 +63,23 @@ def apply(
     pipeline, unet = _parts(model)
     if _is_compiled(getattr(model, "unet", model)):
         raise ValueError("unet is compiled: apply token merging before torch.compile")
-    tells_guidance = hasattr(type(pipeline), "do_classifier_free_guidance")
-    needs_copies = isinstance(method.select, Threshold) and method.count == "image"
-    if pipeline is not None and copies is None and needs_copies and not tells_guidance:
-        name = type(pipeline).__name__
-        raise ValueError(f"copies=None: {name} does not tell whether it guides; pass 1 or 2")
+    if pipeline is not None and counts_by_image(method):
+        _require_rows(pipeline, copies)
 
     transformers = _transformers(unet)
     levels = sorted({level for level, _ in transformers})
     chosen = [t for level, t in transformers if level <= method.max_downsample]
     if not chosen:
-        known = f"levels {', '.join(map(str, levels))}" if levels else "none"
+        known = f"downsampling of the blocks there are: {', '.join(map(str, levels))}"
         raise ValueError(
-            f"max_downsample={method.max_downsample}: no block would merge; downsampling of the "
-            f"blocks there are: {known}"
+            f"max_downsample={method.max_downsample}: no block would merge; "
+            f"{known if levels else _what_it_has(unet)}"
         )
+    from .hooks import refuse_chunks  # seconds, unless Diffusers was imported
+
     names = _block_names(unet, chosen)
+    for block in names:
+        refuse_chunks(method, block)
     if isinstance(method.refresh, ByBlock):
         unknown = sorted(set(method.refresh.schedules) - set(names.values()))
         if unknown:
@@ -122,25 +123,44 @@ class Handle:
         copies: int | None,
         recorder: Recorder | None,
     ):
-        from .hooks import Block, Evaluation, Grid  # seconds, unless Diffusers was imported
+        from .hooks import Block, Evaluation, Grid
 
-        self.method = method
-        self.clock = Clock()
-        self.recorder = recorder
-        self.matched = False
-        self._told_copies = copies
-        self._pipeline = _Reference(pipeline)
-        self._unet = _Reference(unet)
+        self._state = State(pipeline, method, copies, recorder)
+        self._unet = Reference(unet)
         self._blocks = []
-        self._hooks = [unet.register_forward_pre_hook(Evaluation(self).begin, with_kwargs=True)]
+        evaluation = Evaluation(self._state, self._blocks)
+        self._hooks = [
+            unet.register_forward_pre_hook(evaluation.begin, with_kwargs=True),
+            unet.register_forward_hook(evaluation.end),
+        ]
+        if pipeline is not None:
+            vars(pipeline)[ATTRIBUTE] = Link(self._state)
         setattr(unet, ATTRIBUTE, self)
         names = _block_names(unet, transformers)
         for transformer in transformers:
-            blocks = [Block(self, names[module], module) for module in _blocks_of(transformer)]
+            blocks = [
+                Block(self._state, names[module], module) for module in _blocks_of(transformer)
+            ]
             self._blocks += blocks
             grid = Grid(blocks)
             self._hooks += [transformer.register_forward_pre_hook(grid.read, with_kwargs=True)]
             self._hooks += [hook for block in blocks for hook in block.hooks]
+
+    @property
+    def method(self) -> TokenMerging:
+        return self._state.method
+
+    @property
+    def clock(self) -> Clock:
+        return self._state.clock
+
+    @property
+    def recorder(self) -> Recorder | None:
+        return self._state.recorder
+
+    @property
+    def matched(self) -> bool:
+        return self._state.matched
 
     @property
     def blocks(self) -> list[str]:
@@ -172,51 +192,15 @@ class Handle:
         unet = self._unet()
         if unet is not None and vars(unet).get(ATTRIBUTE) is self:
             delattr(unet, ATTRIBUTE)
+        pipeline = self._state.pipeline()
+        if pipeline is not None and vars(pipeline)[ATTRIBUTE].state is self._state:
+            del vars(pipeline)[ATTRIBUTE]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception) -> None:
         self.remove()
-
-    def images(self, rows: int) -> int:
-        """How many images the rows of a batch belong to."""
-        copies = self._told_copies
-        if copies is None:
-            # Pipelines know whether they guide once they were called, and may stop midway.
-            guides = getattr(self._pipeline(), "do_classifier_free_guidance", False)
-            copies = 2 if guides and rows % 2 == 0 else 1
-        if rows % copies:
-            raise ValueError(f"copies={copies}: the U-Net was given {rows} rows, not a multiple")
-        return rows // copies
-
-    def begin_evaluation(self, timestep: Tensor | float) -> None:
-        """What the U-Net's hook does before each evaluation."""
-        scheduler = getattr(self._pipeline(), "scheduler", None)
-        if self.clock.tick(timestep, scheduler) and self.method.cache == "fresh":
-            self.clear()
-        self.matched = False
-
-
-class _Reference:
-    """A weak reference that follows deep copies and does not survive pickling.
-
-    The U-Net must not own its pipeline. If both are copied, the copy refers to the copy; if the
-    U-Net is copied alone, the copy refers to nothing and is a bare U-Net.
-    """
-
-    def __init__(self, target: object | None = None):
-        self._target = None if target is None else weakref.ref(target)
-
-    def __call__(self) -> object | None:
-        return None if self._target is None else self._target()
-
-    def __deepcopy__(self, memo: dict) -> "_Reference":
-        target = self()
-        return _Reference(None if target is None else memo.get(id(target)))
-
-    def __reduce__(self) -> tuple:
-        return _Reference, ()
 
 
 def _parts(model: object) -> tuple[object | None, nn.Module]:
@@ -227,6 +211,20 @@ def _parts(model: object) -> tuple[object | None, nn.Module]:
         is_module, "model", type(model).__name__, "a Diffusers pipeline with a unet, or a U-Net"
     )
     return pipeline, getattr(unet, "_orig_mod", unet)
+
+
+def _require_rows(pipeline: object, copies: int | None) -> None:
+    """Raise unless it will be known which rows belong to one image."""
+    runs, name = class_that_runs(pipeline), type(pipeline).__name__
+    if runs in NO_ROWS:
+        raise ValueError(
+            f"count='image': {name} {NO_ROWS[runs]}; pass count='batch' or select a Ratio"
+        )
+    if copies is None and runs not in ROWS:
+        raise ValueError(
+            f"copies=None: {name} does not tell whether it guides; pass copies, the rows of an "
+            f"image (2 with guidance, 1 without), or count='batch'"
+        )
 
 
 def _is_compiled(unet: nn.Module) -> bool:
@@ -258,6 +256,26 @@ def _transformers(unet: nn.Module) -> list[tuple[int, nn.Module]]:
         found += within(block)
         level //= 2 if getattr(block, "upsamplers", None) else 1
     return found
+
+
+def _what_it_has(unet: nn.Module) -> str:
+    """What attends in a model that has no supported block, and what is supported."""
+    parents = {child: module for module in unet.modules() for child in module.children()}
+
+    def holder(module: nn.Module) -> nn.Module:
+        parent = parents.get(module, unet)
+        return holder(parent) if isinstance(parent, nn.ModuleList) else parent
+
+    found = {}  # in order, each once
+    for module in unet.modules():
+        if "Attention" in type(module).__name__ and module in parents:
+            inner = holder(module)
+            found[f"{type(inner).__name__} in {type(holder(inner)).__name__}"] = None
+    return (
+        f"{type(unet).__name__} has attention in: {', '.join(found) or 'none'}; supported is "
+        f"BasicTransformerBlock in Transformer2DModel, as in UNet2DConditionModel, "
+        f"UNet3DConditionModel and UNetMotionModel"
+    )
 
 
 def _block_names(unet: nn.Module, transformers: list[nn.Module]) -> dict[nn.Module, str]:

@@ -30,6 +30,7 @@ from PIL import Image
 from yaml import YAMLError
 
 from experiments.common import command
+from experiments.common.errors import first_line
 from experiments.setup import coco, imagenet, statistics
 from experiments.setup.sources import PrepareError, bad, open_source
 from experiments.setup.write import sha256, write_set
@@ -89,7 +90,7 @@ def parse(argv: list[str]) -> dict[str, Any]:
     try:
         given = OmegaConf.to_container(OmegaConf.from_cli(argv[1:]), resolve=True)
     except (OmegaConfBaseException, YAMLError) as error:
-        raise PrepareError(f"{' '.join(argv[1:])}: {str(error).splitlines()[0]}") from error
+        raise PrepareError(f"{' '.join(argv[1:])}: {first_line(error)}") from error
     for key, value in given.items():
         if key not in known:
             raise bad(key, value, f"unknown key; {name} has {', '.join(known)}")

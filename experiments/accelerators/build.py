@@ -6,7 +6,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from experiments.accelerators.base import Method
-from experiments.common.errors import ConfigError, bad
+from experiments.common.errors import ConfigError, bad, first_line
 from experiments.models.evaluations import evaluations_of
 
 
@@ -20,7 +20,7 @@ def build_method(cfg: DictConfig) -> Method:
             raise ConfigError(f"method.{cause}") from None
         if isinstance(cause, (TypeError, ImportError, AttributeError, ModuleNotFoundError)):
             target = cfg.method.get("_target_")
-            raise bad("method._target_", target, str(cause).splitlines()[0]) from error
+            raise bad("method._target_", target, first_line(cause)) from error
         raise
     if not isinstance(method, Method):
         kind = type(method).__name__

@@ -137,5 +137,10 @@ def measured(cell: Cell, options: DictConfig, where: torch.device, out: Path) ->
     }
 
 
+def main(argv: list[str]) -> int:
+    """The command; returns its exit code."""
+    return command.run(argv, __doc__, bench)
+
+
 if __name__ == "__main__":
-    sys.exit(command.run(sys.argv[1:], __doc__, bench))
+    sys.exit(main(sys.argv[1:]))

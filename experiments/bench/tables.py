@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -11,6 +13,9 @@ from experiments.bench import ragged, variants
 from experiments.bench.generation import CA_TOME, OURS
 from experiments.bench.summary import COSTS, compared, summary, times
 from experiments.settings.choices import LARGEST
+
+Cell = dict[str, Any]  # as `cells.json` keeps it: group, settings, seconds, facts, turns
+Column = tuple[str, Callable[[Cell], str]]  # its head, and what it says of a cell
 
 HEADS = {
     "operations": ("operation", "N", "C", "dtype"),
@@ -83,6 +88,8 @@ RATIOS = {
     "gpu": AT_RATIO,
 }
 ON_GPU = (variants.UNPATCHED, variants.TOMESD, variants.REUSE)
+MERGED = "merged share of sources"
+TEXTS = ("operation", "U-Net", "dtype", "attention", "kernel")  # heads of columns of words
 WITHOUT_GPU = "Not measured: `sh scripts/bench_gpu.sh` on a machine with CUDA measures it."
 
 
@@ -111,51 +118,77 @@ def to_markdown(found: list[dict[str, Any]], environment: dict[str, Any]) -> str
     return "\n\n".join([*parts, note])
 
 
-def table(group: str, cells: list[dict[str, Any]]) -> str:
-    settings, ratios = HEADS[group], RATIOS[group]
-    names = list(dict.fromkeys(name for cell in cells for name in cell["seconds"]))
-    if group == "memory":
-        names = [name for cell in cells for name in cell["facts"]["peak GiB"]]
-    shares = any("merged share of sources" in cell["facts"] for cell in cells)
-    unit = "" if group == "memory" else " ms"
-    heads = [*settings, *(f"{name}{unit}" for name in dict.fromkeys(names))]
-    heads += [head for head, _, _ in ratios] + ["merged"] * shares
-    if group == "ragged":
-        heads.append("kernel")
-    if group in COSTS:
-        heads += [f"{name} share" for name in names]
-    if group == "gpu":
-        heads += [f"{fact}: {', '.join(ON_GPU)}" for fact in ("peak GiB", "busy")]
-    lines = []
-    for cell in cells:
-        facts = cell["facts"]
-        line = [str(setting) for setting in cell["settings"]]
-        if group == "gpu" and line[-1] == LARGEST:
-            line[-1] = f"{LARGEST}: {facts['images']}"
-        for name in dict.fromkeys(names):
-            if group == "memory":
-                line.append(f"{facts['peak GiB'][name]:.2f}")
-            else:
-                line.append(milliseconds(cell["seconds"].get(name)))
-        line += [times(compared(cell), slow, fast) for _, slow, fast in ratios]
-        if shares:
-            line.append(f"{100 * facts['merged share of sources']:.0f} %")
-        if group == "ragged":
-            line.append("; ".join(f"{name}: {own}" for name, own in facts["kernel"].items()))
-        if group in COSTS:
-            line += [
-                f"{100 * median(cell['seconds'][name]) / facts['evaluation'][name]:.2g} %"
-                for name in names
-            ]
-        if group == "gpu":
-            line.append(", ".join(f"{facts['peak GiB'][name]:.2f}" for name in ON_GPU))
-            line.append(", ".join(f"{100 * facts['busy'][name]:.0f} %" for name in ON_GPU))
-        lines.append(line)
-    align = [
-        "left" if head in ("operation", "U-Net", "dtype", "attention", "kernel") else "right"
-        for head in heads
-    ]
+def table(group: str, cells: list[Cell]) -> str:
+    columns = columns_of(group, cells)
+    lines = [[show(cell) for _, show in columns] for cell in cells]
+    heads = [head for head, _ in columns]
+    align = ["left" if head in TEXTS else "right" for head in heads]
     return tabulate(lines, headers=heads, tablefmt="pipe", disable_numparse=True, colalign=align)
+
+
+def columns_of(group: str, cells: list[Cell]) -> list[Column]:
+    """A group's settings, its variants, their ratios and what else is known of its cells."""
+    columns = [(head, partial(setting, position)) for position, head in enumerate(HEADS[group])]
+    if group == "memory":
+        columns += [(name, partial(peak, [name])) for name in named(cells, peaks_of)]
+    else:
+        names = named(cells, lambda cell: cell["seconds"])
+        columns += [(f"{name} ms", partial(time_of, name)) for name in names]
+    columns += [(head, partial(ratio_of, slow, fast)) for head, slow, fast in RATIOS[group]]
+    if any(MERGED in cell["facts"] for cell in cells):
+        columns.append(("merged", lambda cell: f"{100 * cell['facts'][MERGED]:.0f} %"))
+    if group in COSTS:
+        columns += [(f"{name} share", partial(share_of, name)) for name in names]
+    return columns + MORE.get(group, [])
+
+
+def named(cells: list[Cell], of: Callable[[Cell], Iterable[str]]) -> list[str]:
+    """All names that cells have, in the order of their first."""
+    return list(dict.fromkeys(name for cell in cells for name in of(cell)))
+
+
+def setting(position: int, cell: Cell) -> str:
+    value = cell["settings"][position]
+    return f"{LARGEST}: {cell['facts']['images']}" if value == LARGEST else str(value)
+
+
+def time_of(name: str, cell: Cell) -> str:
+    return milliseconds(cell["seconds"].get(name))
+
+
+def ratio_of(slow: str, fast: str, cell: Cell) -> str:
+    return times(compared(cell), slow, fast)
+
+
+def share_of(name: str, cell: Cell) -> str:
+    """Of what the whole evaluation takes."""
+    return f"{100 * median(cell['seconds'][name]) / cell['facts']['evaluation'][name]:.2g} %"
+
+
+def peaks_of(cell: Cell) -> dict[str, float]:
+    return cell["facts"]["peak GiB"]
+
+
+def peak(names: Sequence[str], cell: Cell) -> str:
+    return ", ".join(f"{peaks_of(cell)[name]:.2f}" for name in names)
+
+
+def busy(cell: Cell) -> str:
+    return ", ".join(f"{100 * cell['facts']['busy'][name]:.0f} %" for name in ON_GPU)
+
+
+def kernels(cell: Cell) -> str:
+    return "; ".join(f"{name}: {own}" for name, own in cell["facts"]["kernel"].items())
+
+
+# Columns that one group alone has.
+MORE: dict[str, list[Column]] = {
+    "ragged": [("kernel", kernels)],
+    "gpu": [
+        (f"peak GiB: {', '.join(ON_GPU)}", partial(peak, ON_GPU)),
+        (f"busy: {', '.join(ON_GPU)}", busy),
+    ],
+}
 
 
 def milliseconds(seconds: list[float] | None) -> str:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from experiments.common.errors import ConfigError, bad
+from experiments.common.errors import ConfigError, bad, first_line
 
 
 def run(
@@ -54,7 +54,7 @@ def command_options(argv: list[str], defaults: dict[str, Any]) -> DictConfig:
         options = OmegaConf.merge(defaults, given)
         OmegaConf.to_container(options, resolve=True)
     except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{' '.join(argv)}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{' '.join(argv)}: {first_line(error)}") from error
     for key in given:
         if key not in defaults:
             raise bad(key, given[key], f"unknown key; known are {', '.join(defaults)}")

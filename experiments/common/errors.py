@@ -29,3 +29,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, (DictConfig, ListConfig)):
         value = OmegaConf.to_container(value, resolve=True)
     return "null" if value is None else value
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line; its class where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def kind_and_line(error: BaseException) -> str:
+    """An exception in one line, with its class: for those that are no user's mistake."""
+    kind, said = type(error).__name__, str(error).strip()
+    return f"{kind}: {said.splitlines()[0]}" if said else kind

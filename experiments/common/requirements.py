@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from math import inf
 from numbers import Real
@@ -12,6 +13,8 @@ from typing import Any
 from omegaconf import ListConfig
 
 from experiments.common.errors import bad
+
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def require_choice(key: str, value: Any, choices: Iterable[str]) -> None:
@@ -24,6 +27,11 @@ def require_list(key: str, value: Any, choices: Iterable[str]) -> None:
         raise bad(key, value, f"must be a list of {', '.join(choices)}")
     for choice in value:
         require_choice(key, choice, choices)
+
+
+def require_device_name(key: str, value: Any) -> None:
+    if DEVICE.fullmatch(str(value)) is None:
+        raise bad(key, value, "must be auto, cpu, cuda or cuda:<n>")
 
 
 def require_writable(key: str, folder: Path) -> None:

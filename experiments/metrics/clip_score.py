@@ -9,22 +9,22 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.metrics.clip_model import clip_network, count_truncated, text_features
-from experiments.metrics.context import Context
+from experiments.metrics.context import Context, Network
 from experiments.metrics.pretrained import shown
 
 SCALINGS = {"cosine100": "100·cos", "hessel": "2.5·max(cos, 0)"}
+
+
+def network(context: Context) -> Network:
+    """Whose features it compares."""
+    return clip_network(context, "clip_model")[1]
 
 
 def measure(context: Context) -> None:
     """Add each row's mean score, higher is better, and the values by image."""
     name, scaling = shown(context.settings["clip_model"]), context.settings["clip_scaling"]
     column = f"CLIP score ({name}, {SCALINGS[scaling]})"
-    _measure(context, "clip_model", column, "clip_score", scaling)
-
-
-def measure_toy(context: Context) -> None:
-    """100·cos with the toy world's scorer, as `CLIP (toy)`."""
-    _measure(context, "scorer", "CLIP (toy)", "clip_toy", "cosine100")
+    add_clip_score(context, "clip_model", column, "clip_score", scaling)
 
 
 def scaled_cosines(images: np.ndarray, texts: np.ndarray, scaling: str) -> np.ndarray:
@@ -35,7 +35,8 @@ def scaled_cosines(images: np.ndarray, texts: np.ndarray, scaling: str) -> np.nd
     return 2.5 * cosines.clip(0) if scaling == "hessel" else 100 * cosines
 
 
-def _measure(context: Context, key: str, column: str, metric: str, scaling: str) -> None:
+def add_clip_score(context: Context, key: str, column: str, metric: str, scaling: str) -> None:
+    """Add the score with the CLIPModel that `metrics.<key>` names."""
     clip, network = clip_network(context, key)
     scores = context.scores
     scores.add_column(column, metric, "higher")

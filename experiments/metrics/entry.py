@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
-from experiments.metrics import (
-    clip_score,
-    fd_clip,
-    fd_dinov2,
-    fd_toy,
-    fid,
-    fid_pytorch_fid,
-    fid_to_baseline,
-    isc,
-    kid,
-    lpips,
-    prc,
-    psnr,
-    ssim,
-)
 from experiments.metrics.audit import audit, look_at
 from experiments.metrics.context import Context
-from experiments.metrics.networks import network_of
 from experiments.metrics.scores import Scores
 from experiments.metrics.settings import check_metrics
 from experiments.painting.store import Painted
 
-METRICS = {
-    "fid": fid.measure,
-    "fid_pytorch_fid": fid_pytorch_fid.measure,
-    "kid": kid.measure,
-    "isc": isc.measure,
-    "prc": prc.measure,
-    "fd_clip": fd_clip.measure,
-    "fd_dinov2": fd_dinov2.measure,
-    "fd_toy": fd_toy.measure,
-    "clip_score": clip_score.measure,
-    "clip_toy": clip_score.measure_toy,
-    "fid_to_baseline": fid_to_baseline.measure,
-    "psnr": psnr.measure,
-    "ssim": ssim.measure,
-    "lpips": lpips.measure,
-}
+
+def file_of(name: str) -> ModuleType:
+    """A metric's file, imported only where it is asked for: their libraries are slow to load."""
+    return import_module(f"experiments.metrics.{name}")
 
 
 def evaluate_rows(
@@ -68,7 +42,7 @@ def evaluate_rows(
         return scores
     context = Context(list(rows), baseline, settings, Path(cache), device, scores)
     for name in settings["names"]:
-        METRICS[name](context)
+        file_of(name).measure(context)
     audit(context)
     if context.preparation.id:
         scores.notes.append(
@@ -87,7 +61,7 @@ def keep_features(row: Painted, metrics: dict, cache: Path, device: str) -> None
         return
     context = Context([row], None, settings, Path(cache), device, Scores.of([row]))
     for name in settings["names"]:
-        network = network_of(context, name)
-        if network is not None:
-            context.painted(row, network)
+        network = getattr(file_of(name), "network", None)
+        if network is not None:  # others compare pixels with the baseline's
+            context.painted(row, network(context))
     look_at(context)

@@ -7,10 +7,15 @@ distance in them can fall where no picture got better.
 from __future__ import annotations
 
 from experiments.metrics.clip_model import clip_network
-from experiments.metrics.context import Context
+from experiments.metrics.context import Context, Network
 from experiments.metrics.distance import add_distance
 from experiments.metrics.pretrained import shown
 from experiments.metrics.reference import reference
+
+
+def network(context: Context) -> Network:
+    """Whose features it compares."""
+    return clip_network(context, "fd_clip_model")[1]
 
 
 def measure(context: Context) -> None:

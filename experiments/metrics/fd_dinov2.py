@@ -22,17 +22,17 @@ from experiments.metrics.reference import reference
 KEY = "dinov2_model"
 
 
+def network(context: Context) -> Network:
+    """The model that `metrics.dinov2_model` names."""
+    return context.once(KEY, lambda: load_dinov2(context.settings[KEY], context.device, KEY))
+
+
 def measure(context: Context) -> None:
     """Add each row's distance to `metrics.reference`, lower is better."""
     name = context.settings[KEY]
-    network = dinov2_network(context)
+    features = network(context)
     column = f"FD-DINOv2 ({shown(name)})"
-    add_distance(context, network, column, "fd_dinov2", reference(context, network))
-
-
-def dinov2_network(context: Context) -> Network:
-    """The model that `metrics.dinov2_model` names."""
-    return context.once(KEY, lambda: load_dinov2(context.settings[KEY], context.device, KEY))
+    add_distance(context, features, column, "fd_dinov2", reference(context, features))
 
 
 def load_dinov2(name: str | Path, device: str, key: str) -> Network:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from experiments.common.files import digest
 from experiments.metrics.clip_model import clip_network
-from experiments.metrics.context import Context
+from experiments.metrics.context import Context, Network
 from experiments.metrics.distance import add_distance
 from experiments.metrics.features import in_batches
 from experiments.metrics.frechet import gaussian
@@ -23,6 +23,11 @@ from experiments.metrics.reference import Reference
 from experiments.toy import scenes
 
 COLUMN = "FD (toy features)"
+
+
+def network(context: Context) -> Network:
+    """Whose features it compares."""
+    return clip_network(context, "scorer")[1]
 
 
 def measure(context: Context) -> None:

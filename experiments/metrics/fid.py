@@ -7,10 +7,15 @@ differently and gives other numbers for the same images: that is `fid_pytorch_fi
 
 from __future__ import annotations
 
-from experiments.metrics.context import Context
+from experiments.metrics.context import Context, Network
 from experiments.metrics.distance import add_distance
 from experiments.metrics.inception import fid_column, inception
 from experiments.metrics.reference import reference
+
+
+def network(context: Context) -> Network:
+    """Whose features it compares."""
+    return inception(context)[1]
 
 
 def measure(context: Context) -> None:

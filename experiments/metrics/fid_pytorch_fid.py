@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from experiments.metrics.context import Context
+from experiments.metrics.context import Context, Network
 from experiments.metrics.distance import add_distance
 from experiments.metrics.inception_pytorch_fid import pytorch_fid_column, pytorch_fid_network
 from experiments.metrics.reference import reference
+
+
+def network(context: Context) -> Network:
+    """Whose features it compares."""
+    return pytorch_fid_network(context)
 
 
 def measure(context: Context) -> None:

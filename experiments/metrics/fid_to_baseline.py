@@ -6,10 +6,15 @@ model's images, whatever their quality. No photograph is involved, hence another
 
 from __future__ import annotations
 
-from experiments.metrics.context import Context
+from experiments.metrics.context import Context, Network
 from experiments.metrics.distance import say_what_was_compared
 from experiments.metrics.frechet import frechet_distance, gaussian, warnings
 from experiments.metrics.inception import inception, network_name
+
+
+def network(context: Context) -> Network:
+    """Whose features it compares."""
+    return inception(context)[1]
 
 
 def measure(context: Context) -> None:

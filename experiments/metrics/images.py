@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from experiments.common.errors import ConfigError
+from experiments.common.errors import ConfigError, first_line
 from experiments.common.files import digest
 from experiments.metrics.settings import FILTERS
 from experiments.painting.packed import opened
@@ -53,7 +53,7 @@ def decoded(file: BinaryIO, name: str) -> Image.Image:
 
 
 def unreadable(name: str, error: Exception) -> ConfigError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = first_line(error)
     return ConfigError(f"{name}: cannot be read as an image ({reason})")
 
 

@@ -15,10 +15,10 @@ from torch_fidelity.feature_extractor_inceptionv3 import (
     FeatureExtractorInceptionV3,
 )
 
+from experiments.common.errors import first_line
 from experiments.common.files import file_sha256
 from experiments.metrics.context import Context, Network
 from experiments.metrics.images import by_size
-from experiments.metrics.pretrained import first_line
 from experiments.metrics.settings import refuse
 
 STANDARD = "6726825d"  # of the SHA-256, the suffix of the standard weights' published file names

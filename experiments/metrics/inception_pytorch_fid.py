@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from pytorch_fid import inception as pytorch_fid
 
+from experiments.common.errors import first_line
 from experiments.common.files import file_sha256
 from experiments.metrics.context import Context, Network
 from experiments.metrics.images import by_size
 from experiments.metrics.inception import STANDARD
-from experiments.metrics.pretrained import first_line
 from experiments.metrics.settings import refuse
 
 KEY = "pytorch_fid_weights"

@@ -13,11 +13,16 @@ from torch_fidelity.metric_isc import (
     isc_features_to_metric,
 )
 
-from experiments.metrics.context import Context
+from experiments.metrics.context import Context, Network
 from experiments.metrics.distance import say_what_was_compared
 from experiments.metrics.inception import inception, weights_column
 
 SPLITS, SEED = 10, 2020  # torch-fidelity's own
+
+
+def network(context: Context) -> Network:
+    """Whose features it compares."""
+    return inception(context)[1]
 
 
 def measure(context: Context) -> None:

@@ -13,9 +13,10 @@ import torch
 import torchvision
 from torchmetrics.functional.image import lpips as torchmetrics_lpips
 
+from experiments.common.errors import first_line
 from experiments.metrics.context import Context
 from experiments.metrics.paired import add_paired, compare, without_baseline
-from experiments.metrics.pretrained import first_line, is_published, torchvision_state
+from experiments.metrics.pretrained import is_published, torchvision_state
 from experiments.metrics.settings import refuse
 from experiments.painting.store import Painted
 

@@ -24,17 +24,17 @@ NEIGHBOURS = 3  # torch-fidelity's own
 COLUMNS = {KEY_METRIC_PRECISION: "Precision", KEY_METRIC_RECALL: "Recall"}
 
 
-def prc_network(context: Context) -> Network:
+def network(context: Context) -> Network:
     """The one that `metrics.prc_network` chooses."""
     return vgg16(context) if context.settings["prc_network"] == "vgg16" else inception(context)[1]
 
 
 def measure(context: Context) -> None:
     """Add each row's precision and recall, 0 to 1, higher is better."""
-    network = prc_network(context)
+    features = network(context)
     named = vgg16_name if context.settings["prc_network"] == "vgg16" else network_name
-    where = named(network.sha256)
-    target = reference(context, network)
+    where = named(features.sha256)
+    target = reference(context, features)
     columns = {key: f"{name} ({where})" for key, name in COLUMNS.items()}
     for key, column in columns.items():
         context.scores.add_column(column, key, "higher")
@@ -43,7 +43,7 @@ def measure(context: Context) -> None:
         n, found = len(row.prompts), {}
         if min(n, target.n) > NEIGHBOURS:
             found = prc_features_to_metric(
-                torch.from_numpy(context.painted(row, network).array()),
+                torch.from_numpy(context.painted(row, features).array()),
                 theirs,
                 prc_neighborhood=NEIGHBOURS,
                 save_cpu_ram=True,
@@ -52,5 +52,5 @@ def measure(context: Context) -> None:
         for key, column in columns.items():
             context.scores.add(row.row, column, found.get(key), n)
     both = " and ".join(columns.values())
-    say_what_was_compared(context, network, both, "prc", target)
+    say_what_was_compared(context, features, both, "prc", target)
     context.notes[-1] += f" Balls to neighbour {NEIGHBOURS}; both depend on the numbers of images."

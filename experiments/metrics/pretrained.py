@@ -13,7 +13,7 @@ import torchvision
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel
 
-from experiments.common.errors import ConfigError
+from experiments.common.errors import ConfigError, first_line
 from experiments.common.files import file_sha256
 from experiments.metrics.settings import refuse
 
@@ -92,10 +92,6 @@ def torchvision_state(
 def is_published(weights: torchvision.models.WeightsEnum, sha256: str) -> bool:
     """Whether a file is torchvision's own, whose name ends in the first digits of its SHA-256."""
     return sha256.startswith(Path(weights.url).stem.rsplit("-", 1)[1])
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def shown(name: str | Path) -> str:

@@ -1,6 +1,6 @@
 """The config section `metrics`: its keys, their defaults and what is allowed.
 
-names                list of the metrics in `NAMES`
+names                list of the metrics in `registry.METRICS`
 inception_weights    file for torch-fidelity's Inception v3, or null: downloaded by it
 pytorch_fid_weights  file for pytorch-fid's Inception v3, or null: downloaded
 prc_network          vgg16 (the published one) or inception: features of precision and recall
@@ -35,24 +35,8 @@ from PIL import Image
 from experiments.common.errors import ConfigError
 from experiments.common.paths import find
 from experiments.metrics.file_list import read_file_list
+from experiments.metrics.registry import FILES, METRICS, MODELS
 from experiments.metrics.statistics import read_statistics
-
-DISTANCES = (
-    "fid",
-    "fid_pytorch_fid",
-    "fd_clip",
-    "fd_dinov2",
-)  # to `reference`, or statistics of it
-
-
-NEED_IMAGES = ("kid", "prc")  # of `reference`
-
-
-NAMES = (
-    *DISTANCES, *NEED_IMAGES, "isc", "fd_toy", "clip_score", "clip_toy", "fid_to_baseline",
-    "psnr", "ssim", "lpips",
-)  # fmt: skip
-
 
 CROPS = ("center", "none")
 
@@ -106,21 +90,6 @@ LEAST = {  # of whole numbers
 }
 
 
-FILES = {  # of weights, and the metrics that use them
-    "inception_weights": ("fid", "kid", "isc", "prc", "fid_to_baseline"),
-    "pytorch_fid_weights": ("fid_pytorch_fid",),
-    "vgg16_weights": ("prc",),
-    "lpips_backbone": ("lpips",),
-}
-
-
-MODELS = {
-    "clip_model": ("clip_score", "CLIPModel"),
-    "fd_clip_model": ("fd_clip", "CLIPModel"),
-    "dinov2_model": ("fd_dinov2", "Dinov2Model"),
-}
-
-
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 
@@ -147,9 +116,9 @@ def check_metrics(metrics: dict) -> dict:
         settings[section] = _section(section, settings[section])
     names = settings["names"]
     if not isinstance(names, (list, tuple)):
-        raise refuse("names", names, f"must be a list of {', '.join(NAMES)}")
+        raise refuse("names", names, f"must be a list of {', '.join(METRICS)}")
     for name in names:
-        _check_choice("names", name, NAMES)
+        _check_choice("names", name, METRICS)
     names = settings["names"] = list(dict.fromkeys(names))
 
     for key, least in LEAST.items():
@@ -163,7 +132,7 @@ def check_metrics(metrics: dict) -> dict:
     _check_reference_size(settings["reference_size"])
     _check_painted(settings["painted"])
 
-    wanted = [name for name in names if name in DISTANCES + NEED_IMAGES]
+    wanted = [name for name in names if METRICS[name].reference]
     if wanted:
         settings["reference"] = _check_reference(settings["reference"], wanted)
     for key, users in FILES.items():
@@ -174,7 +143,7 @@ def check_metrics(metrics: dict) -> dict:
     for key, (user, kind) in MODELS.items():
         if user in names:
             settings[key] = _check_model(key, settings[key], kind)
-    if "fd_toy" in names or "clip_toy" in names:
+    if any(METRICS[name].scorer for name in names):
         folder = _existing("scorer", settings["scorer"], "the folder of the toy world's CLIPModel")
         if not (folder / "config.json").is_file():
             raise refuse("scorer", folder, "must be a folder of a CLIPModel, with config.json")
@@ -219,7 +188,7 @@ def _check_reference(value: Any, names: list[str]) -> Path:
                 raise ValueError(f"must be a folder with {' '.join(IMAGE_SUFFIXES)} files")
         elif path.suffix.lower() == ".npz":
             read_statistics(path)
-            lost = [name for name in names if name in NEED_IMAGES]
+            lost = [name for name in names if METRICS[name].reference == "images"]
             if lost:
                 raise ValueError(f"{', '.join(lost)} need images, statistics do not suffice")
         elif not read_file_list(path).paths:

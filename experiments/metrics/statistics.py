@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.common.errors import first_line
 from experiments.common.files import write_atomically
 
 
@@ -78,7 +79,7 @@ def read_statistics(path: Path) -> Moments:
     except KeyError as error:
         raise ValueError(f"holds no mu and sigma ({error.args[0]})") from error
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"is no .npz of statistics ({str(error).splitlines()[0]})") from error
+        raise ValueError(f"is no .npz of statistics ({first_line(error)})") from error
     if mean.ndim != 1 or covariance.shape != (mean.size, mean.size):
         raise ValueError(f"mu of shape {mean.shape} does not fit sigma of {covariance.shape}")
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):

@@ -9,9 +9,10 @@ import torch
 import torchvision
 from torch_fidelity.feature_extractor_vgg16 import FeatureExtractorVGG16
 
+from experiments.common.errors import first_line
 from experiments.metrics.context import Context, Network
 from experiments.metrics.images import by_size
-from experiments.metrics.pretrained import first_line, is_published, torchvision_state
+from experiments.metrics.pretrained import is_published, torchvision_state
 from experiments.metrics.settings import refuse
 
 KEY = "vgg16_weights"

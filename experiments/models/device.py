@@ -6,12 +6,14 @@ import torch
 from omegaconf import DictConfig
 
 from experiments.common.errors import bad
+from experiments.common.requirements import require_device_name
 from experiments.settings.choices import LARGEST
 
 
 def device(cfg: DictConfig) -> torch.device:
     """`cfg.device`, `auto` being CUDA where there is one."""
     name = str(cfg.device)
+    require_device_name("device", name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name != "cpu":

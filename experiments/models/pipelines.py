@@ -13,7 +13,7 @@ import transformers
 from diffusers import StableDiffusionPipeline
 from omegaconf import DictConfig
 
-from experiments.common.errors import bad
+from experiments.common.errors import bad, first_line
 from experiments.common.paths import locate
 from experiments.models.device import device
 from experiments.models.schedulers import SCHEDULER_CLASSES
@@ -52,7 +52,7 @@ def _load(path: str, revision: str | None, dtype: str, where: str) -> StableDiff
             requires_safety_checker=False,
         )
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        reason = first_line(error)
         raise bad("model.path", path, f"cannot be loaded: {reason}") from error
     pipe.set_progress_bar_config(disable=True)
     pipe.catome_scheduler_config = dict(pipe.scheduler.config)

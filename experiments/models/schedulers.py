@@ -8,7 +8,7 @@ import diffusers
 from diffusers import SchedulerMixin
 from omegaconf import DictConfig
 
-from experiments.common.errors import bad
+from experiments.common.errors import bad, first_line
 from experiments.common.paths import locate
 
 SCHEDULER_CLASSES: dict[str, tuple[type[SchedulerMixin], dict[str, Any]]] = {
@@ -31,7 +31,7 @@ def scheduler(cfg: DictConfig) -> SchedulerMixin:
         own = getattr(diffusers, found["_class_name"])
         base = own.from_pretrained(path, revision=cfg.model.revision, **options)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        reason = first_line(error)
         raise bad("model.path", path, f"its scheduler cannot be loaded: {reason}") from error
     kind, changed = SCHEDULER_CLASSES[cfg.generation.scheduler]
     return kind.from_config(dict(base.config), **changed)

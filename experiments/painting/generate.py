@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from experiments.accelerators.base import Method
 from experiments.common import environment
-from experiments.common.errors import ConfigError, RowFailed
+from experiments.common.errors import ConfigError, RowFailed, kind_and_line
 from experiments.models.device import device
 from experiments.painting import pipeline_call
 from experiments.painting.store import ImageStore, Prompt
@@ -75,7 +75,7 @@ class Painting:
             self.method.per_image(self.attached, len(full))  # records of half a generation
             if self.method.order_dependent or isinstance(error, torch.OutOfMemoryError):
                 raise
-            return {}, told(error)
+            return {}, kind_and_line(error)
         facts = self.method.per_image(self.attached, len(full))
         whole = zip(prompts, images, facts, strict=False)  # without the spare ones
         return {p: (image, fact) for p, image, fact in whole if image is not None}, NOT_FINITE
@@ -204,9 +204,3 @@ def stopping_after_the_batch() -> Iterator[threading.Event]:
         yield asked
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def told(error: Exception) -> str:
-    """An exception in one line."""
-    first = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from experiments.metrics.registry import METRICS
 from experiments.report.run_folder import Row, Run, read_run
 
 REFERENCES = Path(__file__).with_name("references.bib")
@@ -16,23 +17,7 @@ SCHEDULERS = {
     "euler": "karras2022elucidating",
 }
 PROMPTS = {"coco": "lin2014coco", "imagenet": "russakovsky2015imagenet"}
-INCEPTION = ("szegedy2016rethinking", "obukhov2020torchfidelity")
 PRC_NETWORKS = {"vgg16": "simonyan2015very", "inception": "szegedy2016rethinking"}
-METRICS = {
-    "fid": ("heusel2017gans", *INCEPTION),
-    "fid_pytorch_fid": ("heusel2017gans", "szegedy2016rethinking", "seitzer2020fid"),
-    "fid_to_baseline": ("heusel2017gans", *INCEPTION),
-    "kid": ("binkowski2018demystifying", *INCEPTION),
-    "isc": ("salimans2016improved", *INCEPTION),
-    "prc": ("kynkaanniemi2019improved", "obukhov2020torchfidelity"),
-    "fd_clip": ("heusel2017gans", "radford2021clip"),
-    "fd_dinov2": ("heusel2017gans", "oquab2024dinov2"),
-    "fd_toy": ("heusel2017gans",),
-    "clip_score": ("hessel2021clipscore", "radford2021clip"),
-    "clip_toy": ("hessel2021clipscore", "radford2021clip"),
-    "lpips": ("zhang2018lpips",),
-    "ssim": ("wang2004ssim",),
-}
 
 
 def references() -> dict[str, str]:
@@ -56,9 +41,11 @@ def keys_of(run: Run) -> list[str]:
     if kind in PROMPTS:
         used.add(PROMPTS[kind])
     for column in run.quality_columns():
-        used.update(METRICS.get(run.metric(column), ()))
-        if run.metric(column) in ("precision", "recall"):
-            used.update(METRICS["prc"])
+        metric = run.metric(column)
+        metric = "prc" if metric in ("precision", "recall") else metric
+        if metric in METRICS:
+            used.update(METRICS[metric].cites)
+        if metric == "prc":
             used.add(PRC_NETWORKS["vgg16" if "VGG-16" in column else "inception"])
     return [key for key in references() if key in used]
 

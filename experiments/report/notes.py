@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from experiments.metrics.registry import DISTANCES
 from experiments.report.card import departing_rows
 from experiments.report.cells import DAGGER, DOUBLE_DAGGER, UNDECIDED
 from experiments.report.explain import explaining_notes
 from experiments.report.published import baseline_noise
 from experiments.report.run_folder import Run
-from experiments.report.table import DISTANCES
 
 LISTED = 8  # captions named in full
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from experiments.metrics.registry import DISTANCES
 from experiments.report.card import departing_rows
 from experiments.report.cells import (
     ARROWS,
@@ -32,7 +33,6 @@ HEADS = {
     "height": "height", "attention": "attention", "batch": "batch",
 }  # fmt: skip
 TEXTS = ("caching", "attention")
-DISTANCES = ("fid", "fid_pytorch_fid", "fd_toy", "fd_clip", "fd_dinov2", "fid_to_baseline")
 DIGITS = {"psnr": 2, "ssim": 3, "identical": 0}
 LONGEST_ERROR = 40  # characters in a cell; the notes have the whole
 

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.accelerators.build import build_method
 from experiments.common import environment
-from experiments.common.errors import ConfigError, RowFailed
+from experiments.common.errors import ConfigError, RowFailed, first_line, kind_and_line
 from experiments.settings import protocols
 
 
@@ -53,13 +53,11 @@ def failed_record(cfg: DictConfig, name: str, error: BaseException) -> dict[str,
     except ConfigError:
         columns = {"method": cfg.method.get("name"), "caching": None}
     columns = columns_of(cfg, columns)
-    message = str(error).splitlines()[0] if str(error) else ""
     told = isinstance(error, (ConfigError, RowFailed))
-    kind = "" if told else f"{type(error).__name__}: "
     return {
         "row": name,
         "status": "failed",
-        "error": f"{kind}{message}",
+        "error": first_line(error) if told else kind_and_line(error),
         "columns": columns,
         "images": 0,
         "merged_share": None,

@@ -14,7 +14,8 @@ from experiments.common.files import digest, write_json, write_text
 from experiments.common.paths import ROOT, locate
 from experiments.common.requirements import require_writable
 from experiments.metrics.entry import evaluate_rows
-from experiments.metrics.settings import DISTANCES, NEED_IMAGES, check_metrics
+from experiments.metrics.registry import METRICS, TO_REFERENCE
+from experiments.metrics.settings import check_metrics
 from experiments.models.device import device
 from experiments.painting.store import Painted
 from experiments.report.entry import write_report
@@ -23,9 +24,9 @@ from experiments.runner.foreign import load_rows
 from experiments.settings import protocols
 
 NEEDS = {
-    "prompts": ("clip_score", "clip_toy"),
-    "baseline": ("psnr", "ssim", "lpips", "fid_to_baseline"),
-    "reference": (*DISTANCES, *NEED_IMAGES),
+    "prompts": [name for name, metric in METRICS.items() if metric.prompts],
+    "baseline": [name for name, metric in METRICS.items() if metric.baseline],
+    "reference": TO_REFERENCE,
 }
 
 

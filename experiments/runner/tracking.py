@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from omegaconf import DictConfig
 
+from experiments.common.errors import first_line
 from experiments.common.requirements import require_choice
 from experiments.report.run_folder import Row, Run, read_run
 from experiments.settings.folders import results_root
@@ -34,7 +35,7 @@ def log_experiment(cfg: DictConfig, folder: Path) -> None:
     try:
         _log_to_wandb(cfg, read_run(folder))
     except Exception as error:
-        log.warning("tracking=wandb: not logged: %s", (str(error).splitlines() or ["?"])[0])
+        log.warning("tracking=wandb: not logged: %s", first_line(error))
 
 
 def _log_to_wandb(cfg: DictConfig, run: Run) -> None:

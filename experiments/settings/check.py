@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from omegaconf import DictConfig
 
 from experiments.common.errors import bad, plain
 from experiments.common.requirements import (
     require_choice,
+    require_device_name,
     require_integer,
     require_list,
     require_number,
@@ -21,8 +20,6 @@ from experiments.settings.choices import (
     SPLITS,
     STAGES,
 )
-
-DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def check(cfg: DictConfig) -> None:
@@ -56,8 +53,7 @@ def check(cfg: DictConfig) -> None:
         raise bad("power.difference", cfg.power.difference, "must be numbers by metric")
     for metric, difference in cfg.power.difference.items():
         require_number(f"power.difference.{metric}", difference, 0, open_ends=True)
-    if DEVICE.fullmatch(str(cfg.device)) is None:
-        raise bad("device", cfg.device, "must be auto, cpu, cuda or cuda:<n>")
+    require_device_name("device", cfg.device)
     require_choice("store", cfg.store, ("files", "zip"))
     require_integer("pictures", cfg.pictures, 0)
     require_integer("keep_images", cfg.keep_images, 1, optional=True)

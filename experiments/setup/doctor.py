@@ -16,9 +16,9 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.accelerators.build import build_method
-from experiments.common.errors import ConfigError
+from experiments.common.errors import ConfigError, kind_and_line
 from experiments.common.paths import find, locate
-from experiments.metrics.settings import DISTANCES, FILES, MODELS, NEED_IMAGES
+from experiments.metrics.registry import FILES, MODELS, TO_REFERENCE
 from experiments.metrics.sources import cached, weight_urls
 from experiments.models import pipelines
 from experiments.models.device import device
@@ -128,7 +128,7 @@ def check_data(cfg: DictConfig) -> Iterator[Finding]:
         there = find(cfg.prompts.path) is not None
         told = cfg.prompts.path if there else f"{cfg.prompts.path} does not exist"
         yield Finding("prompts", told, None if there else remedy)
-    if set(cfg.metrics.names) & {*DISTANCES, *NEED_IMAGES}:
+    if set(cfg.metrics.names) & {*TO_REFERENCE}:
         reference = cfg.metrics.reference
         there = reference is not None and find(reference) is not None
         told = str(reference) if there else f"metrics.reference={reference} does not exist"
@@ -166,7 +166,7 @@ def check_image(cfg: DictConfig) -> Iterator[Finding]:
         with method.attach(pipe):
             (image,) = pipeline_call.generate(pipe, short, [prompt])
     except (ConfigError, RuntimeError, OSError) as error:
-        told = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        told = kind_and_line(error)
         yield Finding("image", told, "the lines above say what is missing")
         return
     size = f"{short.generation.width} x {short.generation.height}"

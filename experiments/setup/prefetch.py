@@ -11,8 +11,9 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from omegaconf import DictConfig
 
+from experiments.common.errors import first_line
 from experiments.common.paths import find, locate
-from experiments.metrics.settings import FILES, MODELS
+from experiments.metrics.registry import FILES, MODELS
 from experiments.metrics.sources import cached, weight_urls
 from experiments.models import pipelines
 from experiments.setup.download import DownloadError, download, look
@@ -53,7 +54,7 @@ class Item:
         try:
             info = HfApi().model_info(self.source, revision=self.revision, files_metadata=True)
         except (OSError, HfHubHTTPError) as error:
-            raise DownloadError(f"{self.source}: {str(error).splitlines()[0]}") from error
+            raise DownloadError(f"{self.source}: {first_line(error)}") from error
         wanted = {Path(pattern).suffix for pattern in HUB_FILES}
         return sum(f.size or 0 for f in info.siblings if Path(f.rfilename).suffix in wanted)
 

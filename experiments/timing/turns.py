@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from experiments.accelerators.base import Method
+from experiments.common.errors import kind_and_line
 from experiments.models import pipelines
 from experiments.painting.store import Prompt
 
@@ -47,5 +48,5 @@ class Turns:
             try:
                 done[row.name] = work(pipelines.load(row.cfg), row, prompts[row.name], *more)
             except (RuntimeError, ValueError) as error:
-                self.errors[row.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+                self.errors[row.name] = kind_and_line(error)
         return done

@@ -200,7 +200,7 @@ def test_a_pipeline_that_does_not_tell_its_guidance(unet):
 
     with pytest.raises(ValueError, match=r"^copies=None: Plain does not tell whether it guides"):
         apply(Plain(unet), ADAPTIVE)
-    assert apply(Plain(unet), ADAPTIVE, copies=2).images(4) == 2
+    assert apply(Plain(unet), ADAPTIVE, copies=2).blocks == TOP_BLOCKS
     assert apply(Plain(unet), HALF).blocks == TOP_BLOCKS  # a ratio needs no guidance
 
 
@@ -250,15 +250,15 @@ def test_a_deep_copied_pipeline_has_its_own_state(make_pipeline, paint):
     theirs = get_handle(twin)
     assert theirs is not handle
     assert get_handle(pipe) is handle
-    records, held = len(handle.records), handle._blocks[0].held
+    records, held = len(handle.records), dict(handle._blocks[0].held)
     assert torch.equal(paint(twin, steps=2, images=2)[:1], paint(twin, steps=2, images=2)[:1])
     assert len(handle.records) == records
-    assert handle._blocks[0].held is held
+    assert handle._blocks[0].held == held
     assert (handle.clock.generation, theirs.clock.generation) == (0, 2)
     assert len(theirs.records) == records + 2 * 3 * 3
     # Its clock reads its own scheduler, its guidance its own call.
-    assert theirs._pipeline() is twin
-    assert theirs.images(4) == 2
+    assert theirs._state.pipeline() is twin
+    assert theirs._state.copies == 2
     remove(twin)
     assert get_handle(pipe) is handle
     assert torch.equal(paint(pipe), first)
@@ -280,7 +280,7 @@ def test_a_copied_unet_leaves_the_pipeline_behind(pipe, paint, evaluate):
     apply(pipe, HALF)
     paint(pipe)
     twin = copy.deepcopy(pipe.unet)
-    assert get_handle(twin)._pipeline() is None
+    assert get_handle(twin)._state.pipeline() is None
     evaluate(twin, timestep=3)
     evaluate(twin, timestep=9)
     assert (get_handle(twin).clock.generation, get_handle(pipe).clock.generation) == (1, 0)

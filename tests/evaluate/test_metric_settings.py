@@ -5,8 +5,9 @@ from PIL import Image
 
 from experiments.common.errors import ConfigError
 from experiments.common.paths import ROOT
-from experiments.metrics.entry import METRICS
-from experiments.metrics.settings import DEFAULTS, NAMES, check_metrics, list_images
+from experiments.metrics.entry import file_of
+from experiments.metrics.registry import METRICS
+from experiments.metrics.settings import DEFAULTS, check_metrics, list_images
 from experiments.metrics.statistics import write_statistics
 
 
@@ -65,7 +66,12 @@ def test_an_empty_reference_folder_and_a_folder_as_weights_are_refused(textured,
 
 
 def test_every_metric_can_be_asked_for():
-    assert set(NAMES) == set(METRICS)
+    for name, metric in METRICS.items():
+        file = file_of(name)
+        assert callable(file.measure), name
+        # What takes features says from which network, so that they are kept while painting.
+        features = metric.files + (metric.model or ()) + ("scorer",) * metric.scorer
+        assert hasattr(file, "network") == (bool(features) and name != "lpips"), name
 
 
 def test_a_reference_is_a_folder_a_list_or_statistics(textured, tmp_path):

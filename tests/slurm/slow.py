@@ -7,6 +7,8 @@ from experiments.accelerators.base import Method
 
 
 class Slow(Method):
+    revision = 1
+
     def __init__(self, name, seconds):
         super().__init__(name)
         self.seconds = seconds
